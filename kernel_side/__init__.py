@@ -1,0 +1,1 @@
+"""Watch a model decode: requests, runs, streamers and records, without anything of Jupyter."""

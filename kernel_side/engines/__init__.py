@@ -1,0 +1,1 @@
+"""What executes runs. ``base`` says what a run needs of an engine; ``in_process`` runs a model in this process."""

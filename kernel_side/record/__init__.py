@@ -1,0 +1,1 @@
+"""Measures, per-token text, the record of a run and its exports."""

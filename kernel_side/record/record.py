@@ -1,0 +1,158 @@
+"""The record: the append-only table of one run's tokens, the one source of truth for every view and export.
+
+One thread appends, any thread reads: rows never change and never go away, so a reader needs no lock beyond the row
+count. This module needs neither torch nor pandas; exports are in ``export``, measuring in ``recorder``.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, overload
+
+__all__ = ["Alternative", "Origin", "Record", "Token"]
+
+Origin = Literal["prompt", "generated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A token that could have stood at a position.
+
+    Attributes
+    ----------
+    id : int
+    text : str
+        What it would have added to the text here; lone bytes as ``\\xE2``.
+    raw_logprob : float
+        Natural-log probability in the model's own distribution.
+    logprob : float or None
+        The same after all processors: ``-inf`` when one of them cut it; None where it is unknown.
+    """
+
+    id: int
+    text: str
+    raw_logprob: float
+    logprob: float | None
+
+    @property
+    def cut(self) -> bool:
+        """Whether a processor made the token impossible."""
+        return self.logprob == -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One row of a record. A measure that is not known is None, never 0.
+
+    Attributes
+    ----------
+    position : int
+        Index in the sequence, the prompt counted in.
+    id : int
+    text : str
+        The text that became complete with this token: ``""`` inside a character made of several tokens. All texts
+        in order, and the record's tail, are the full decode.
+    bytes : bytes or None
+        The exact bytes that the token stands for; None when the tokenizer does not say.
+    group : int
+        Position of the first token of the characters that this token shares with others; its own if it shares none.
+    special : bool
+        Whether it is one of the tokenizer's special tokens.
+    origin : {"prompt", "generated"}
+    raw_logprob : float or None
+        Natural-log probability in the model's own distribution.
+    logprob : float or None
+        Natural-log probability in the distribution that it was chosen from, after all processors.
+    entropy : float or None
+        Entropy of the model's own distribution, in bits.
+    rank : int or None
+        1 when no token was more probable in the model's own distribution.
+    seconds : float or None
+        Time since the token before, of the first one since the run left the queue; pauses left out.
+    alternatives : tuple of Alternative
+        Most probable first; the token itself is among them when it is probable enough.
+    """
+
+    position: int
+    id: int
+    text: str
+    bytes: bytes | None
+    group: int
+    special: bool
+    origin: Origin
+    raw_logprob: float | None = None
+    logprob: float | None = None
+    entropy: float | None = None
+    rank: int | None = None
+    seconds: float | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def probability(self) -> float | None:
+        """Probability in the model's own distribution, 0 to 1."""
+        return None if self.raw_logprob is None else math.exp(self.raw_logprob)
+
+    @property
+    def surprisal(self) -> float | None:
+        """Surprisal in the model's own distribution, in bits."""
+        return None if self.raw_logprob is None else max(0.0, -self.raw_logprob / math.log(2))
+
+
+class Record(Sequence[Token]):
+    """The tokens of a run, prompt first.
+
+    Attributes
+    ----------
+    tail : str
+        What an unfinished character at the very end decodes to; ``""`` nearly always.
+    """
+
+    def __init__(self, tokens: Sequence[Token] = (), tail: str = "") -> None:
+        self._tokens = list(tokens)
+        self._grew = threading.Condition()
+        self.tail = tail
+
+    def append(self, token: Token) -> None:
+        """Add the next row.
+
+        Raises
+        ------
+        ValueError
+            When ``token.position`` is not the next position.
+        """
+        with self._grew:
+            if token.position != len(self._tokens):
+                msg = f"token of position {token.position} appended to a record of {len(self._tokens)} rows"
+                raise ValueError(msg)
+            self._tokens.append(token)
+            self._grew.notify_all()
+
+    def wait_beyond(self, count: int, timeout: float | None = None) -> bool:
+        """Wait until there are more than ``count`` rows; False when ``timeout`` seconds passed first."""
+        with self._grew:
+            return self._grew.wait_for(lambda: len(self._tokens) > count, timeout)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Token]: ...
+    def __getitem__(self, index: int | slice) -> Token | list[Token]:
+        return self._tokens[index]
+
+    def __iter__(self) -> Iterator[Token]:
+        """Iterate over the rows there are, those appended meanwhile included."""
+        return iter(self._tokens)
+
+    def __repr__(self) -> str:
+        prompt = sum(token.origin == "prompt" for token in self)
+        return f"<Record: {prompt} prompt and {len(self) - prompt} generated tokens>"
+
+    def ids(self, origin: Origin | None = None) -> list[int]:
+        """Return the token ids, of one origin or of all."""
+        return [token.id for token in self if origin in (None, token.origin)]

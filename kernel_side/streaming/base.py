@@ -1,0 +1,109 @@
+"""What a streamer is, and the one that calls back.
+
+A streamer gets the prompt, then each step, then the end, in the generating thread. Reading from another thread or from
+a coroutine: ``iterate``. Text instead of tensors: ``text``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from .outputs import ALL_FIELDS, Field, PromptOutput, StepOutput
+
+__all__ = ["OutputStreamer", "StepStreamer", "check_fields"]
+
+
+class StepStreamer:
+    """What :func:`~genscope.kernel_side.decoding.observe.observe` hands step outputs to.
+
+    Attributes
+    ----------
+    fields : frozenset of str
+        What this streamer wants beside the tokens; the rest may arrive as None and costs nothing.
+    """
+
+    fields: frozenset[Field] = frozenset()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the reader is gone, so that generating on has no point."""
+        return False
+
+    def put(self, output: PromptOutput | StepOutput) -> None:
+        """Take the prompt (first, once) or a step."""
+        raise NotImplementedError  # abstract; an ABC would clash with the library's own base of text streamers
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Take the end; ``error`` is the exception that ended the generation, if one did.
+
+        Called once by an observed generation, whatever happens; more calls do nothing.
+        """
+        raise NotImplementedError  # abstract, see put
+
+
+class OutputStreamer(StepStreamer):
+    """Calls back at each step, in the generating thread.
+
+    An exception in a callback aborts the generation and comes out of ``generate``.
+
+    Parameters
+    ----------
+    on_step : callable
+        Gets each :class:`StepOutput`.
+    on_prompt : callable, optional
+        Gets the :class:`PromptOutput`.
+    on_end : callable, optional
+        Gets the exception that ended the generation, or None.
+    fields : iterable of str
+        Any of ``"scores"``, ``"logits"``, ``"attentions"``, ``"hidden_states"``, ``"prompt_logits"``.
+
+    Raises
+    ------
+    ValueError
+        For an unknown field.
+
+    Examples
+    --------
+    >>> streamer = OutputStreamer(lambda step: print(step.step, step.tokens.tolist()))
+    >>> model.generate(**inputs, **observe(streamer), max_new_tokens=3)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        on_step: Callable[[StepOutput], object],
+        *,
+        on_prompt: Callable[[PromptOutput], object] | None = None,
+        on_end: Callable[[BaseException | None], object] | None = None,
+        fields: Iterable[Field] = ("scores", "logits"),
+    ) -> None:
+        self.fields = check_fields(fields)
+        self._on_step = on_step
+        self._on_prompt = on_prompt
+        self._on_end = on_end
+
+    def put(self, output: PromptOutput | StepOutput) -> None:
+        """Call back with the output."""
+        if isinstance(output, StepOutput):
+            self._on_step(output)
+        elif self._on_prompt is not None:
+            self._on_prompt(output)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Call back with the end."""
+        if self._on_end is not None:
+            self._on_end(error)
+
+
+def check_fields(fields: Iterable[Field]) -> frozenset[Field]:
+    """Return the fields as a set.
+
+    Raises
+    ------
+    ValueError
+        For a name that is not a field.
+    """
+    chosen = frozenset([fields]) if isinstance(fields, str) else frozenset(fields)
+    if unknown := chosen - ALL_FIELDS:
+        msg = f"unknown fields {sorted(unknown)}; choose from {sorted(ALL_FIELDS)}"
+        raise ValueError(msg)
+    return chosen

@@ -1,0 +1,136 @@
+"""What ``observe`` promises beside parity: errors, stopping, prompts, the library's private names."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+
+import pytest
+import torch
+import transformers
+from tiny import KINDS, Kind, tiny_model
+from transformers import GenerationMixin
+
+from genscope.kernel_side.decoding.observe import observe
+from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, UnobservableError
+from genscope.kernel_side.streaming.base import OutputStreamer
+from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer
+from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
+
+
+def inputs(length: int = 9, batch: int = 1) -> dict[str, torch.Tensor]:
+    ids = torch.randint(3, 300, (batch, length), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+PLAIN = {"max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0, "do_sample": False}
+
+
+def test_this_transformers_is_a_tested_one() -> None:
+    assert transformers.__version__.rpartition(".")[0] in TESTED_TRANSFORMERS
+
+
+def test_private_names_are_where_the_tap_expects_them() -> None:
+    assert list(inspect.signature(GenerationMixin._sample).parameters) == [
+        "self", "input_ids", "logits_processor", "stopping_criteria", "generation_config", "synced_gpus", "streamer",
+        "model_kwargs",
+    ]  # fmt: skip
+    source = inspect.getsource(GenerationMixin._sample)
+    for call in (
+        "self._update_model_kwargs_for_generation(",
+        "logits_processor(input_ids, next_token_logits)",
+        "stopping_criteria(input_ids, scores)",
+        "torch.multinomial(",
+    ):
+        assert source.count(call) == 1, call
+
+
+def test_beams_are_refused_with_the_way_out_and_the_reader_learns_of_it() -> None:
+    streamer = OutputIteratorStreamer(timeout=5)
+    with pytest.raises(UnobservableError, match=r"'beam_search' cannot be observed.*num_beams=1"):
+        tiny_model("llama").generate(**inputs(), **PLAIN, num_beams=2, **observe(streamer))
+    assert isinstance(next(streamer), PromptOutput)
+    with pytest.raises(UnobservableError):
+        next(streamer)
+    assert list(streamer) == []
+
+
+def test_attentions_of_sdpa_are_refused_with_the_way_out() -> None:
+    streamer = OutputStreamer(print, fields=["attentions"])
+    with pytest.raises(UnobservableError, match=r"'sdpa'.*set_attn_implementation\('eager'\)"):
+        tiny_model("llama", "sdpa").generate(**inputs(), **PLAIN, **observe(streamer))
+
+
+def test_an_error_in_the_loop_reaches_every_reader_after_what_came() -> None:
+    def fail_late(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        if input_ids.shape[1] == 11:
+            raise LookupError("on purpose")
+        return scores
+
+    ends: list[BaseException | None] = []
+    first, second = OutputIteratorStreamer(timeout=5), OutputStreamer(lambda _: None, on_end=ends.append)
+    with pytest.raises(LookupError, match="on purpose"):
+        tiny_model("llama").generate(**inputs(), **PLAIN, logits_processor=[fail_late], **observe(first, second))
+    assert [type(next(first)) for _ in range(3)] == [PromptOutput, StepOutput, StepOutput]
+    with pytest.raises(LookupError):
+        next(first)
+    assert [type(error) for error in ends] == [LookupError]
+
+
+def test_an_error_before_the_loop_ends_the_streamer_too() -> None:
+    streamer = OutputIteratorStreamer(timeout=5)
+    with pytest.raises(ValueError, match="no_such_argument"):
+        tiny_model("llama").generate(**inputs(), **PLAIN, no_such_argument=1, **observe(streamer))
+    gc.collect()
+    with pytest.raises(RuntimeError, match="ended before it began to decode"):
+        next(streamer)
+
+
+def test_stop_ends_all_rows_after_the_step() -> None:
+    asked = iter([False, False, True])
+    output = tiny_model("llama").generate(**inputs(batch=2), **PLAIN, **observe(stop=lambda: next(asked)))
+    assert output.shape == (2, 9 + 3)
+
+
+def test_a_reader_that_hangs_up_stops_the_generation() -> None:
+    streamer = OutputIteratorStreamer(timeout=5)
+
+    def close_after_two(step: StepOutput) -> None:
+        if step.step == 1:
+            streamer.close()
+
+    other = OutputStreamer(close_after_two)
+    assert tiny_model("llama").generate(**inputs(), **PLAIN, **observe(streamer, other)).shape[1] == 9 + 8
+    streamer = OutputIteratorStreamer(timeout=5)
+    streamer.close()
+    assert tiny_model("llama").generate(**inputs(), **PLAIN, **observe(streamer)).shape[1] == 9 + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompt_logits_are_those_of_one_forward_pass(kind: Kind) -> None:
+    model, prompt = tiny_model(kind), inputs(batch=2)
+    prompts: list[PromptOutput] = []
+    streamer = OutputStreamer(lambda _: None, on_prompt=prompts.append, fields=["prompt_logits"])
+    bare = model.generate(**prompt, **PLAIN)
+    assert torch.equal(model.generate(**prompt, **PLAIN, **observe(streamer)), bare)
+    [output] = prompts
+    assert output.logits is not None
+    with torch.no_grad():
+        assert torch.equal(output.logits, model(prompt["input_ids"]).logits)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_prompt_logits_of_a_long_prompt_come_in_slices(kind: Kind) -> None:
+    model = tiny_model(kind)
+    model.config.max_position_embeddings = 2048
+    prompt = inputs(length=1100)
+    prompts: list[PromptOutput] = []
+    whole: list[PromptOutput] = []
+    streamer = OutputStreamer(lambda _: None, on_prompt=prompts.append, fields=["prompt_logits"])
+    other = OutputStreamer(lambda _: None, on_prompt=whole.append)
+    model.generate(**prompt, **PLAIN | {"max_new_tokens": 1}, **observe(streamer, other))
+    assert [(output.start, output.tokens.shape[1]) for output in prompts] == [(0, 512), (512, 512), (1024, 76)]
+    logits = torch.cat([output.logits for output in prompts if output.logits is not None], dim=1)
+    with torch.no_grad():
+        torch.testing.assert_close(logits, model(prompt["input_ids"]).logits, rtol=1e-4, atol=1e-4)
+    assert [output.tokens.shape[1] for output in whole] == [1100]

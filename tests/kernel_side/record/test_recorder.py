@@ -1,0 +1,81 @@
+"""The recorder as a streamer of a plain ``generate`` call: rows of a batch, padding, prompts in slices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import PAD, tiny_model, tiny_tokenizer
+
+from genscope.kernel_side.decoding.observe import observe
+from genscope.kernel_side.record.recorder import Recorder
+from genscope.kernel_side.streaming.outputs import StepOutput
+
+PADDING = (0, 4, 7)
+
+
+def batch() -> dict[str, torch.Tensor]:
+    ids = torch.randint(3, 300, (3, 12), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    for row, padding in enumerate(PADDING):
+        ids[row, :padding], mask[row, :padding] = PAD, 0
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def recorded(eos: int | None = None, **settings: bool) -> tuple[torch.Tensor, list[Recorder]]:
+    recorders = [Recorder(tiny_tokenizer(), row=row, **settings) for row in range(3)]
+    output = tiny_model("llama").generate(
+        **batch(), max_new_tokens=8, do_sample=False, eos_token_id=eos, pad_token_id=PAD, **observe(*recorders)
+    )
+    return output, recorders
+
+
+def test_each_row_is_recorded_without_its_padding() -> None:
+    output, recorders = recorded()
+    for recorder, ids, padding in zip(recorders, output.tolist(), PADDING, strict=True):
+        assert recorder.record.ids() == ids[padding:]
+        assert recorder.record.ids("generated") == ids[12:]
+        assert "".join(token.text for token in recorder.record) + recorder.record.tail == tiny_tokenizer().decode(ids[padding:])
+        assert recorder.busy > 0
+        assert all((token.seconds or 0) > 0 for token in recorder.record if token.origin == "generated")
+
+
+def test_a_row_that_ended_gets_no_padding_behind() -> None:
+    output, _ = recorded()
+    eos = int(output[1, 12 + 3])
+    output, recorders = recorded(eos)
+    for recorder, ids in zip(recorders, output[:, 12:].tolist(), strict=True):
+        wanted = ids[: ids.index(eos) + 1] if eos in ids else ids
+        assert recorder.record.ids("generated") == wanted
+    assert len(recorders[1].record.ids("generated")) <= 4
+
+
+def test_prompt_probabilities_of_padded_rows_are_those_of_the_row_alone() -> None:
+    model = tiny_model("llama")
+    inputs = batch()
+    _, recorders = recorded(prompt_probabilities=True)
+    for row, (recorder, padding) in enumerate(zip(recorders, PADDING, strict=True)):
+        alone = inputs["input_ids"][row : row + 1, padding:]
+        with torch.no_grad():
+            logprobs = model(alone).logits[0].log_softmax(-1)
+        measured = [token.raw_logprob for token in recorder.record if token.origin == "prompt"]
+        wanted = [logprobs[at - 1, token].item() for at, token in enumerate(alone[0].tolist()) if at]
+        assert measured[0] is None
+        assert measured[1:] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_long_prompt_is_measured_across_its_slices() -> None:
+    model = tiny_model("gemma3")
+    ids = torch.randint(3, 300, (1, 600), generator=torch.Generator().manual_seed(1))
+    recorder = Recorder(tiny_tokenizer(), prompt_probabilities=True, alternatives=1)
+    model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=1, pad_token_id=PAD, **observe(recorder))
+    with torch.no_grad():
+        logprobs = model(ids).logits[0].log_softmax(-1)
+    wanted = logprobs[:-1].gather(1, ids[0, 1:, None])[:, 0].tolist()
+    assert [token.raw_logprob for token in recorder.record[1:600]] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_step_without_logits_is_refused() -> None:
+    done = torch.tensor([False])
+    step = StepOutput(0, 1, torch.tensor([1]), ~done, done, 0.0)
+    with pytest.raises(ValueError, match="without logits and scores cannot be recorded"):
+        Recorder(tiny_tokenizer()).put(step)

@@ -1,0 +1,148 @@
+"""The settings schema: values, errors with ways out, JSON Schema, arguments of ``generate``."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+from transformers import GenerationConfig
+
+from genscope.kernel_side.request import (
+    Greedy,
+    Problem,
+    Request,
+    Sample,
+    Settings,
+    SettingsError,
+    make_settings,
+    settings_schema,
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "message"),
+    [
+        ({"strategy": "sample", "temperature": 0}, "temperature", r"temperature: 0 is not allowed: .*greater than 0\. .*'greedy'"),
+        ({"strategy": "sample", "top_p": 2}, "top_p", r"top_p: 2 is not allowed: .*less than or equal to 1\. Use a number above 0"),
+        ({"strategy": "sample", "top_k": "many"}, "top_k", r"top_k: 'many' is not allowed"),
+        ({"strategy": "sample", "temperature": float("nan")}, "temperature", r"temperature: nan is not allowed"),
+        ({"temperature": 1.0}, "temperature", r"'greedy' has no setting of this name \(given 1\.0\)\. .*choose the strategy 'sample'"),
+        ({"max_new_token": 5}, "max_new_token", r"no setting of this name \(given 5\)\. Did you mean 'max_new_tokens'\?"),
+        ({"qqq": 5}, "qqq", r"Known settings: alternatives, "),
+        ({"strategy": "beam"}, "strategy", r"'beam' is not a strategy\. Choose one of 'greedy', 'sample'"),
+        ({"strategy": None}, "strategy", r"None is not a strategy"),
+        ({"max_new_tokens": 0}, "max_new_tokens", r"0 is not allowed.*whole number of at least 1"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens", r"2\.5 is not allowed"),
+        ({"max_new_tokens": 2, "min_new_tokens": 3}, "min_new_tokens", r"3 is more than max_new_tokens \(2\)"),
+        ({"stop_strings": [""]}, "stop_strings", r"texts that are not empty"),
+        ({"seed": 2**53}, "seed", r"9007199254740992 is not allowed"),
+        ({"keep": ["weights"]}, "keep", r"\['weights'\] is not allowed"),
+    ],
+)  # fmt: skip
+def test_wrong_values_name_field_value_and_way_out(settings: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        make_settings(settings)
+    [problem] = caught.value.problems
+    assert problem.field == field
+    assert repr(problem.value) == repr(settings.get(field))
+    assert problem.way_out.endswith((".", "?"))
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(SettingsError) as caught:
+        make_settings(strategy="sample", temperature=-1, top_p=0, wrong=1)
+    assert [problem.field for problem in caught.value.problems] == ["temperature", "top_p", "wrong"]
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_defaults_and_changes() -> None:
+    assert make_settings() == Greedy()
+    settings = make_settings({"strategy": "sample", "temperature": 0.5}, top_k=3)
+    assert settings == Sample(temperature=0.5, top_k=3)
+    assert make_settings(settings, seed=4) == Sample(temperature=0.5, top_k=3, seed=4)
+    assert make_settings(stop_strings="\n").stop_strings == ["\n"]
+
+
+def test_another_strategy_keeps_what_both_share() -> None:
+    settings = make_settings(strategy="sample", temperature=0.5, seed=4, max_new_tokens=9)
+    assert make_settings(settings, strategy="greedy") == Greedy(seed=4, max_new_tokens=9)
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        make_settings().max_new_tokens = 3  # type: ignore[misc]
+
+
+def test_schema_has_what_the_form_needs() -> None:
+    schema = settings_schema()
+    assert schema["discriminator"]["propertyName"] == "strategy"
+    assert set(schema["discriminator"]["mapping"]) == {"greedy", "sample"}
+    for definition in schema["$defs"].values():
+        assert definition["title"]
+        assert definition["description"]
+        for name, field in definition["properties"].items():
+            if name != "strategy":
+                assert field["group"] in ("strategy", "length", "randomness", "observe"), name
+                assert field["title"], name
+                assert field["wayOut"].endswith("."), name
+                assert "default" in field, name
+    sample = schema["$defs"]["Sample"]["properties"]
+    assert (sample["temperature"]["exclusiveMinimum"], sample["top_p"]["maximum"]) == (0, 1)
+
+
+def test_defaults_pass_their_own_check() -> None:
+    for cls in get_args(Settings):
+        assert make_settings(cls().model_dump()) == cls()
+
+
+def test_ranges_agree_with_the_library() -> None:
+    # The library's own checks must find nothing to say about any edge of our ranges.
+    for edge in ({"temperature": 1e-6}, {"temperature": 100}, {"top_k": 0}, {"top_p": 1e-6}, {"top_p": 1}, {"min_p": 0},
+                 {"min_p": 1}, {"typical_p": 1e-6}, {"typical_p": 1}, {"repetition_penalty": 1e-6}):  # fmt: skip
+        kwargs = make_settings(strategy="sample", **edge).generate_kwargs()
+        GenerationConfig(**kwargs).validate(strict=True)
+
+
+def test_generate_arguments() -> None:
+    assert make_settings(max_new_tokens=5).generate_kwargs() == {
+        "num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 5, "min_new_tokens": None,
+        "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "do_sample": False,
+        "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None,
+    }  # fmt: skip
+    sample = make_settings(strategy="sample", temperature=0.5, top_k=3, min_p=0.1, stop_at_eos=False).generate_kwargs()
+    assert (sample["do_sample"], sample["temperature"], sample["top_k"], sample["min_p"]) == (True, 0.5, 3, 0.1)
+    assert sample["eos_token_id"] is None
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("", r"prompt: the prompt is empty\. Type some text"),
+        ([], r"prompt: the conversation is empty"),
+        ([{"role": "user", "content": ""}], r"the conversation is empty"),
+        ([{"role": "user"}], r"a chat message is not right: Field required\. Each message is"),
+        ([{"role": "user", "content": "x", "name": "y"}], r"a chat message is not right: Extra inputs"),
+        (5, r"a prompt cannot be a int\. Give a text or a list"),
+        (b"bytes", r"a prompt cannot be a bytes"),
+    ],
+)
+def test_wrong_prompts_are_named(prompt: object, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as caught:
+        Request.make(prompt)
+    assert caught.value.problems[0].field == "prompt"
+
+
+def test_problem_reads_as_one_sentence_each() -> None:
+    assert str(Problem("a", 1, "1 is wrong", "Use 2.")) == "a: 1 is wrong. Use 2."
+
+
+@given(st.dictionaries(st.sampled_from([*Sample.model_fields, "other"]), st.none() | st.integers() | st.floats() | st.text()))
+def test_any_values_give_settings_or_a_settings_error(values: dict[str, Any]) -> None:
+    try:
+        settings = make_settings(values)
+    except SettingsError as error:
+        assert error.problems
+    else:
+        assert make_settings(settings.model_dump()) == settings
