@@ -78,8 +78,8 @@ def from_pretrained(source: str, name: str, report: Report, dtype: torch.dtype |
         raise ModelLoadError(f"The {what} of {name!r} could not be loaded: {reason}\n{way_out}") from error
     if missing := sorted(info["missing_keys"]):
         raise ModelLoadError(
-            f"{name!r} lacks weights that {type(model).__name__} needs ({', '.join(missing[:3])}): they would be random. "
-            "It was not saved as a causal language model; choose one that was."
+            f"{name!r} lacks weights that {type(model).__name__} needs ({', '.join(missing[:3])}): they would be "
+            "random. It was not saved as a causal language model; choose one that was."
         )
     return LoadedModel(model, tokenizer)
 
@@ -133,8 +133,8 @@ def from_gguf(path: Path, report: Report, dtype: torch.dtype | str) -> LoadedMod
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
     except Exception as error:  # a damaged file can raise anything
         raise ModelLoadError(
-            f"{str(path)!r} could not be read: {error}\nCheck that the file is complete, and that transformers can read "
-            "GGUF files of its architecture."
+            f"{str(path)!r} could not be read: {error}\nCheck that the file is complete, and that transformers can "
+            "read GGUF files of its architecture."
         ) from error
     # The file says how long a context can be, but the library does not hand it on to the tokenizer.
     tokenizer.model_max_length = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)

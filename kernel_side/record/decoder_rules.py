@@ -1,9 +1,9 @@
 """How a fast tokenizer turns tokens into text, read off its decoder.
 
-Fast tokenizers carry their decoder as data. The usual ones (byte-level BPE, SentencePiece with byte fallback, Metaspace,
-WordPiece) work token by token up to a point; that part, and what is done to the joined text, is made into rules here
-(as in the sources of the ``tokenizers`` crate, ``src/decoders``, ``src/pre_tokenizers/byte_level.rs``). Applying them
-is the matter of ``token_bytes`` and ``detokenize``.
+Fast tokenizers carry their decoder as data. The usual ones (byte-level BPE, SentencePiece with byte fallback,
+Metaspace, WordPiece) work token by token up to a point; that part, and what is done to the joined text, is made into
+rules here (as in the sources of the ``tokenizers`` crate, ``src/decoders``, ``src/pre_tokenizers/byte_level.rs``).
+Applying them is the matter of ``token_bytes`` and ``detokenize``.
 """
 
 from __future__ import annotations

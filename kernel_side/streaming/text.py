@@ -14,8 +14,9 @@ Different from the library's on purpose:
   ``generate(streamer=...)`` the library tells no one when it raises: use ``timeout`` there.
 - A timeout says what it waited for; it is a ``queue.Empty`` and a ``TimeoutError``.
 
-A streamer can be used for one generation after another. A loop over a streamer that was read to its end waits
-two seconds (``text_queue.RESTART_GRACE``) for the next generation to begin, then stops; where it may begin later, use a new streamer.
+A streamer can be used for one generation after another. A loop over a streamer that was read to its end waits two
+seconds (``text_queue.RESTART_GRACE``) for the next generation to begin, then stops; where it may begin later, use a new
+streamer.
 
 Here are the iterators; what they share is in ``text_queue`` and ``text_printer``.
 """

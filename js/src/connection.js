@@ -1,0 +1,201 @@
+// The line to the kernel: receives `msg:custom`, keeps the state, pulls what is missing, notices silence and death.
+// What a message means is the store's part; what a person sees is the views'.
+import { openControl } from "./control.js";
+import { emptyState, isBehind, reduce } from "./store.js";
+
+/** @typedef {import("./wire.js").BackMessage} BackMessage */
+/** @typedef {import("./wire.js").FrontMessage} FrontMessage */
+/** @typedef {import("./store.js").Change} Change */
+/** @typedef {import("./wire.js").Status["state"]} RunState */
+/** @typedef {import("@anywidget/types").AnyModel} Model */
+/** @typedef {{ comm_live?: boolean, model_id?: string }} HostModel The host's own model, behind anywidget's proxy. */
+
+const PULL_TIMEOUT_MS = 2000;
+const PULL_TIMEOUT_MAX_MS = 30_000;
+const SILENCE_MS = 5000;
+const KINDS = new Set(["begin", "data", "beat", "end", "problems"]);
+/** @type {ReadonlySet<string>} */
+const LIVING = new Set(["queued", "prefilling", "decoding", "paused"]);
+
+/** @param {string | undefined} state */
+export function isLiving(state) {
+  return state !== undefined && LIVING.has(state);
+}
+
+export class Connection {
+  state = emptyState();
+  /** False once the kernel that this model belongs to is gone. */
+  alive = true;
+  /** Settles when the control comm is open, or cannot be. @type {Promise<boolean>} */
+  controlled = Promise.resolve(false);
+
+  #model;
+  #onChange;
+  #signal;
+  /** @type {import("./control.js").openControl extends (...args: any) => infer R ? R | null : never} */
+  #control = null;
+  /** @type {HostModel | null} */
+  #host = null;
+  /** @type {ReturnType<typeof setTimeout> | null} */
+  #waiting = null;
+  #patience = PULL_TIMEOUT_MS;
+  #heard = Date.now();
+
+  /**
+   * @param {Model} model
+   * @param {(change: Readonly<Change> | null) => void} onChange Null: whether the kernel lives has changed.
+   * @param {AbortSignal} signal
+   */
+  constructor(model, onChange, signal) {
+    this.#model = model;
+    this.#onChange = onChange;
+    this.#signal = signal;
+    model.on("msg:custom", this.#receive);
+    // The host's event, not in anywidget's types: the comm died with its kernel, or is back.
+    model.on("comm_live_update", this.#live);
+    model.on("change", this.#meet);
+    const clock = setInterval(() => this.silence > 0 && onChange(null), 1000);
+    signal.addEventListener("abort", () => {
+      model.off("msg:custom", this.#receive);
+      model.off("comm_live_update", this.#live);
+      model.off("change", this.#meet);
+      clearInterval(clock);
+      this.#stopWaiting();
+    });
+    this.#findHost();
+    this.#pull(0, null);
+  }
+
+  /** Seconds since the kernel was heard of, once that is long for a run that lives; else 0. */
+  get silence() {
+    const since = Date.now() - this.#heard;
+    return this.alive && isLiving(this.state.status?.state) && since > SILENCE_MS ? Math.round(since / 1000) : 0;
+  }
+
+  /** @param {FrontMessage} message */
+  send(message) {
+    if (this.alive) {
+      this.#model.send(message);
+    }
+  }
+
+  /** Ask for the current run's end, on both ways; a second Stop changes nothing. */
+  stop() {
+    const { run } = this.state;
+    this.#control?.stop(run);
+    this.send(run === null ? { kind: "stop" } : { kind: "stop", run });
+  }
+
+  /** @param {BackMessage} message */
+  #receive = (message) => {
+    // Another library may send on the same comm (anywidget's own commands do).
+    if (!KINDS.has(message?.kind)) {
+      return;
+    }
+    this.#heard = Date.now();
+    const { state, change } = reduce(this.state, message);
+    const progress = message.kind === "begin" || change.rows || state.record !== this.state.record;
+    this.state = state;
+    if (progress) {
+      this.#answered();
+    }
+    if (change.pull !== null) {
+      this.#pull(change.pull, "run" in message && message.run === state.run ? state.run : null);
+    }
+    this.#onChange(change);
+  };
+
+  /**
+   * At most one pull is under way. It is sent again, ever more slowly, while its answer is missing: a kernel that runs
+   * a long cell answers late, and would then answer each copy.
+   * @param {number} from
+   * @param {string | null} run
+   */
+  #pull(from, run) {
+    if (this.#waiting === null) {
+      this.send(run === null ? { kind: "pull", from } : { kind: "pull", run, from });
+      this.#wait();
+    }
+  }
+
+  #wait() {
+    this.#stopWaiting();
+    this.#waiting = setTimeout(() => {
+      this.#waiting = null;
+      this.#patience = Math.min(2 * this.#patience, PULL_TIMEOUT_MAX_MS);
+      const { run, record } = this.state;
+      if (run !== null ? isBehind(this.state) : this.#model.get("state") !== "idle") {
+        this.#pull(run === null ? 0 : record.n, run);
+      }
+    }, this.#patience);
+  }
+
+  #stopWaiting() {
+    if (this.#waiting !== null) {
+      clearTimeout(this.#waiting);
+      this.#waiting = null;
+    }
+  }
+
+  /** Something came. If more is still missing it is on its way: watch for it, without asking again now. */
+  #answered() {
+    this.#patience = PULL_TIMEOUT_MS;
+    if (this.#waiting !== null && isBehind(this.state)) {
+      this.#wait();
+    } else {
+      this.#stopWaiting();
+    }
+  }
+
+  /** By Python's `widget_id`; where it is missing the host's model shows itself with the first change of a trait. */
+  async #findHost() {
+    const id = this.#model.get("widget_id");
+    const manager = /** @type {any} */ (this.#model.widget_manager);
+    if (typeof id !== "string" || id === "") {
+      return;
+    }
+    this.#openControl(id);
+    try {
+      this.#meet(await manager?.get_model?.(id));
+    } catch (error) {
+      console.debug("genscope: this host does not find models by id.", error);
+    }
+  }
+
+  /**
+   * Backbone hands the model itself to listeners of `change`.
+   * @param {HostModel} [host]
+   */
+  #meet = (host) => {
+    if (this.#signal.aborted || this.#host || typeof host?.model_id !== "string") {
+      return;
+    }
+    this.#host = host;
+    this.#openControl(host.model_id);
+    if (host.comm_live === false) {
+      this.#live();
+    }
+  };
+
+  /** @param {string} id */
+  #openControl(id) {
+    if (this.#control === null) {
+      this.#control = openControl(this.#model.widget_manager, id, this.#signal);
+      this.controlled = this.#control.opened;
+    }
+  }
+
+  #live = () => {
+    const alive = this.#host?.comm_live ?? false;
+    if (alive === this.alive) {
+      return;
+    }
+    this.alive = alive;
+    if (alive) {
+      this.#pull(0, null);
+    } else {
+      this.#stopWaiting();
+    }
+    this.#onChange(null);
+  };
+}

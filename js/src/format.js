@@ -1,0 +1,104 @@
+// Numbers and model text as a person reads them. Unknown is a dash, never a zero. No DOM.
+import { bits } from "./measures.js";
+
+export const UNKNOWN = "–";
+/** No line break between a number and its unit. */
+const THIN = "\u202f";
+
+/** @typedef {number | null | undefined} Maybe */
+
+/**
+ * @param {Maybe} logprob Natural logarithm.
+ * @returns {string} "92.1 %"; what rounds to nothing or to all is shown as less or more.
+ */
+export function percent(logprob) {
+  if (logprob === null || logprob === undefined) {
+    return UNKNOWN;
+  }
+  const p = 100 * Math.exp(logprob);
+  if (logprob === 0 || p >= 100) {
+    return `100${THIN}%`;
+  }
+  if (p > 99.95) {
+    return `>${THIN}99.9${THIN}%`;
+  }
+  if (p >= 1) {
+    return `${p.toFixed(1)}${THIN}%`;
+  }
+  if (p >= 0.0001) {
+    return `${p.toFixed(1 - Math.floor(Math.log10(p)))}${THIN}%`;
+  }
+  return p > 0 ? `${p.toExponential(0).replace("e-", "e−")}${THIN}%` : `<${THIN}1e−300${THIN}%`;
+}
+
+/** @param {Maybe} logprob */
+export function bitsOf(logprob) {
+  return logprob === null || logprob === undefined ? UNKNOWN : `${number(bits(logprob))}${THIN}bits`;
+}
+
+/** @param {Maybe} entropy In bits. */
+export function entropyText(entropy) {
+  return entropy === null || entropy === undefined ? UNKNOWN : `${number(entropy)}${THIN}bits`;
+}
+
+/** @param {number} value */
+function number(value) {
+  return value < 0.005 && value > 0 ? "<0.01" : value.toFixed(2);
+}
+
+/** @param {Maybe} value */
+export function whole(value) {
+  return value === null || value === undefined ? UNKNOWN : value.toLocaleString("en-US");
+}
+
+/** @param {Maybe} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) {
+    return UNKNOWN;
+  }
+  if (seconds < 1) {
+    const ms = seconds * 1000;
+    return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)}${THIN}ms`;
+  }
+  if (seconds < 60) {
+    return `${seconds.toFixed(seconds < 10 ? 2 : 1)}${THIN}s`;
+  }
+  return `${Math.floor(seconds / 60)}${THIN}min ${Math.floor(seconds % 60)}${THIN}s`;
+}
+
+/** @param {Maybe} rate */
+export function perSecond(rate) {
+  return rate === null || rate === undefined ? UNKNOWN : rate.toFixed(rate < 10 ? 2 : rate < 100 ? 1 : 0);
+}
+
+/** @param {Maybe} share 0 to 1. */
+export function shareText(share) {
+  return share === null || share === undefined ? UNKNOWN : `${(100 * share).toFixed(1)}${THIN}%`;
+}
+
+/** @type {Record<string, string>} */
+const MARKS = { " ": "·", "\n": "⏎", "\t": "→", "\r": "␍", "\u00a0": "⍽" };
+
+/**
+ * @param {string} space A run of white space.
+ * @returns {string} One visible mark a character.
+ */
+export function marks(space) {
+  return [...space].map((character) => MARKS[character] ?? "·").join("");
+}
+
+/**
+ * @param {string} text
+ * @returns {string} The text on one line, as it is written in code.
+ */
+export function literal(text) {
+  return JSON.stringify(text);
+}
+
+/**
+ * @param {string | null} hex
+ * @returns {string} "f0 9f 98 80".
+ */
+export function hexBytes(hex) {
+  return hex === null ? UNKNOWN : (hex.match(/../g) ?? []).join(" ");
+}

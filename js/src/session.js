@@ -1,0 +1,213 @@
+// What the views of one model share: the connection, the form's draft, the prompt, and the commands. No DOM.
+//
+// However many messages arrive, views are told once an animation frame.
+import { Connection, isLiving } from "./connection.js";
+import { Draft } from "./draft.js";
+
+/** @typedef {import("@anywidget/types").AnyModel} Model */
+/** @typedef {import("./store.js").Change} Change */
+/** @typedef {import("./wire.js").WireChatMessage} ChatMessage */
+/** @typedef {string | ChatMessage[]} Prompt */
+/** @typedef {import("./measures.js").Variant} Variant */
+/** @typedef {{ phase: "loading" | "ready" | "error", text: string, progress: number | null }} LoadStatus */
+/** @typedef {{ model: string, chat: boolean, context: number | null }} About */
+
+const PROMPT_DEBOUNCE_MS = 300;
+const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status", "about", "state"];
+
+export class Session {
+  /** Which distribution colours come from; a matter of the view, so not synced. @type {Variant} */
+  variant = "raw";
+  /** @type {Prompt} */
+  prompt;
+  connection;
+  draft;
+
+  #model;
+  /** @type {Set<() => void>} */
+  #views = new Set();
+  /** @type {number | null} */
+  #frame = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #promptTimer;
+
+  /**
+   * @param {Model} model
+   * @param {AbortSignal} signal
+   */
+  constructor(model, signal) {
+    this.#model = model;
+    this.prompt = model.get("prompt") ?? "";
+    this.connection = new Connection(model, this.#changed, signal);
+    this.draft = new Draft(model, (settings) => this.connection.send({ kind: "settings", settings }));
+    for (const name of TRAITS) {
+      const listener = () => this.#traitChanged(name);
+      model.on(`change:${name}`, listener);
+      signal.addEventListener("abort", () => model.off(`change:${name}`, listener));
+    }
+    signal.addEventListener("abort", () => {
+      clearTimeout(this.#promptTimer);
+      this.draft.close();
+      this.#views.clear();
+    });
+  }
+
+  get state() {
+    return this.connection.state;
+  }
+
+  /** @returns {LoadStatus} */
+  get load() {
+    return { phase: "ready", text: "", progress: null, ...this.#model.get("status") };
+  }
+
+  /** @returns {About} */
+  get about() {
+    return { model: "", chat: false, context: null, ...this.#model.get("about") };
+  }
+
+  /** @returns {string} */
+  get measure() {
+    return this.#model.get("measure") ?? "probability";
+  }
+
+  /** @returns {boolean} */
+  get whitespace() {
+    return this.#model.get("whitespace") ?? false;
+  }
+
+  /** @returns {string} */
+  get staticClass() {
+    return this.#model.get("static_class") ?? "";
+  }
+
+  get living() {
+    return isLiving(this.state.status?.state);
+  }
+
+  /** Why nothing can be generated now; null if it can. */
+  get obstacle() {
+    if (!this.connection.alive) {
+      return "The kernel is gone";
+    }
+    const { phase } = this.load;
+    if (phase === "loading") {
+      return "The model is loading";
+    }
+    return phase === "error" ? "The model did not load" : null;
+  }
+
+  /**
+   * @param {() => void} update Called at most once an animation frame.
+   * @param {AbortSignal} signal
+   */
+  subscribe(update, signal) {
+    this.#views.add(update);
+    signal.addEventListener("abort", () => this.#views.delete(update));
+  }
+
+  /** Have all views drawn again. */
+  refresh() {
+    this.#frame ??= requestAnimationFrame(() => {
+      this.#frame = null;
+      for (const update of this.#views) {
+        update();
+      }
+    });
+  }
+
+  /** @param {Readonly<Change> | null} change */
+  #changed = (change) => {
+    if (change?.problems) {
+      this.draft.answered(this.state.problems.length === 0);
+    }
+    this.refresh();
+  };
+
+  /** @param {string} name */
+  #traitChanged(name) {
+    if (name === "schema") {
+      this.draft.readForm();
+    }
+    if (name === "schema" || name === "settings") {
+      this.draft.adopt();
+    }
+    // An edit that is still to be sent is newer.
+    if (name === "prompt" && this.#promptTimer === undefined) {
+      this.prompt = this.#model.get("prompt") ?? "";
+    }
+    this.refresh();
+  }
+
+  /**
+   * @param {"measure" | "whitespace" | "prompt"} name
+   * @param {unknown} value
+   */
+  setTrait(name, value) {
+    this.#model.set(name, value);
+    this.#model.save_changes();
+    this.refresh();
+  }
+
+  /** @param {Variant} variant */
+  setVariant(variant) {
+    this.variant = variant;
+    this.refresh();
+  }
+
+  /** @param {Prompt} prompt */
+  setPrompt(prompt) {
+    this.prompt = prompt;
+    clearTimeout(this.#promptTimer);
+    this.#promptTimer = setTimeout(() => this.#savePrompt(), PROMPT_DEBOUNCE_MS);
+    this.refresh();
+  }
+
+  #savePrompt() {
+    clearTimeout(this.#promptTimer);
+    this.#promptTimer = undefined;
+    this.setTrait("prompt", this.prompt);
+  }
+
+  generate() {
+    if (this.obstacle === null) {
+      this.#savePendingPrompt();
+      this.draft.flush();
+      this.connection.send({ kind: "generate", prompt: this.prompt, settings: this.draft.values });
+    }
+  }
+
+  /** Start a run that is paused; Python takes its own prompt and settings, so those go first. */
+  #generatePaused() {
+    if (this.obstacle === null) {
+      this.#savePendingPrompt();
+      this.draft.sendNow();
+      this.connection.send({ kind: "step" });
+    }
+  }
+
+  #savePendingPrompt() {
+    if (this.#promptTimer !== undefined) {
+      this.#savePrompt();
+    }
+  }
+
+  stop() {
+    this.connection.stop();
+  }
+
+  /** @param {"pause" | "resume" | "step"} kind */
+  command(kind) {
+    const { run } = this.state;
+    if (kind === "step" && !this.living) {
+      this.#generatePaused();
+      return;
+    }
+    this.connection.send(run === null ? { kind } : { kind, run });
+  }
+
+  /** @param {string} field */
+  problem(field) {
+    return this.state.problems.find((problem) => problem.field === field);
+  }
+}

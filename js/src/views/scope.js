@@ -1,0 +1,95 @@
+// One view of a session: puts the parts together in an element and draws them when something changed.
+import { bucketOf, measureNamed, scaleOf } from "../measures.js";
+import { drawForm } from "./form.js";
+import { drawHeading } from "./heading.js";
+import { drawInspector } from "./inspector.js";
+import { drawLegend } from "./legend.js";
+import { drawPrompt } from "./prompt.js";
+import { drawStatus } from "./status.js";
+import { followTheme } from "./theme.js";
+import { TokensView } from "./tokens.js";
+import { drawToolbar } from "./toolbar.js";
+import { hideTwin } from "./twin.js";
+
+/** @typedef {import("../session.js").Session} Session */
+
+let views = 0;
+
+/**
+ * @param {string} tag
+ * @param {string} className
+ * @param {Node[]} children
+ */
+function part(tag, className, ...children) {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.append(...children);
+  return element;
+}
+
+/**
+ * @param {Session} session
+ * @param {HTMLElement} host
+ * @param {AbortSignal} signal
+ */
+export function mountScope(session, host, signal) {
+  views += 1;
+  const prefix = `gs${views}`;
+  const heading = part("header", "gs-heading");
+  const prompt = part("section", "gs-prompt");
+  const form = part("section", "gs-settings");
+  const status = part("section", "gs-status");
+  const toolbar = part("div", "gs-toolbar");
+  const legend = part("div", "gs-legend");
+  const inspector = part("aside", "gs-inspector");
+  const tokens = new TokensView(session, () => inspect(), signal);
+  const body = part("div", "gs-body", tokens.element, inspector);
+  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), body);
+  prompt.setAttribute("aria-label", "Prompt");
+  form.setAttribute("aria-label", "Settings");
+  status.setAttribute("aria-label", "Status");
+  inspector.setAttribute("aria-label", "Chosen token");
+  const root = part("div", "genscope", heading, prompt, form, status, screen);
+  followTheme(root, signal);
+  hideTwin(session.staticClass, signal);
+
+  const inspect = () => {
+    const { index, why } = tokens.pick;
+    const { record, settings } = session.state;
+    const measure = measureNamed(session.measure);
+    const scale = scaleOf(measure, session.variant);
+    const marked = index === null ? null : bucketOf(scale, record.number(scale.column, index));
+    const shown = settings?.alternatives;
+    drawInspector(inspector, index === null ? null : record.token(index), why, typeof shown === "number" ? shown : 10);
+    drawLegend(legend, measure, scale, tokens.spans.tally[scale.key], marked);
+  };
+  const update = () => {
+    drawHeading(heading, session);
+    drawPrompt(prompt, session);
+    drawForm(form, session, prefix);
+    drawStatus(status, session);
+    drawToolbar(toolbar, session);
+    tokens.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;
+    tokens.update();
+    inspect();
+  };
+  root.addEventListener(
+    "keydown",
+    (event) => {
+      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+        session.generate();
+      } else if (event.key === "Escape" && session.living) {
+        session.stop();
+      } else {
+        return;
+      }
+      event.preventDefault();
+      event.stopPropagation();
+    },
+    { signal },
+  );
+  session.subscribe(update, signal);
+  signal.addEventListener("abort", () => root.remove());
+  update();
+  host.append(root);
+}

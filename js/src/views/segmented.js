@@ -1,0 +1,38 @@
+// One of a few: a row of buttons that works like a radio group. Draws only.
+import { html } from "lit-html";
+
+/**
+ * @typedef {object} Option
+ * @property {string} value
+ * @property {string} label
+ * @property {string} [title]
+ */
+
+/**
+ * @param {string} label For assistive technology.
+ * @param {Option[]} options
+ * @param {string} value
+ * @param {(value: string) => void} choose
+ */
+export function segmented(label, options, value, choose) {
+  /** @param {KeyboardEvent} event */
+  const move = (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (step === undefined) {
+      return;
+    }
+    event.preventDefault();
+    const at = options.findIndex((option) => option.value === value);
+    const next = (at + step + options.length) % options.length;
+    const group = /** @type {HTMLElement} */ (event.currentTarget);
+    /** @type {HTMLElement} */ (group.querySelectorAll("button")[next]).focus();
+    choose(options[next].value);
+  };
+  return html`<div class="gs-segmented" role="radiogroup" aria-label=${label} @keydown=${move}>
+    ${options.map(
+      (option) => html`<button type="button" role="radio" data-lm-suppress-shortcuts="true" data-value=${option.value}
+        aria-checked=${option.value === value} tabindex=${option.value === value ? 0 : -1} title=${option.title ?? ""}
+        @click=${() => choose(option.value)}>${option.label}</button>`,
+    )}
+  </div>`;
+}

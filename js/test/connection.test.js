@@ -1,0 +1,220 @@
+import { beforeEach, describe, expect, test, vi } from "vitest";
+import { FakeRun, status } from "../dev/fake_kernel.js";
+import { Connection } from "../src/connection.js";
+import { controller, fakeModel, generated } from "./helpers.js";
+
+const run = new FakeRun("r1", generated(["a", "b", "c", "d", "e", "f"]));
+
+/** @param {Record<string, any>} [traits] */
+function connect(traits = { state: "decoding" }, model = fakeModel(traits)) {
+  const life = controller();
+  const changed = vi.fn();
+  const connection = new Connection(/** @type {any} */ (model), changed, life.signal);
+  const pulls = () => model.sent.filter(({ kind }) => kind === "pull");
+  return { model, connection, changed, life, pulls };
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+
+describe("pulls", () => {
+  test("everything is pulled at the start", () => {
+    expect(connect().model.sent).toEqual([{ kind: "pull", from: 0 }]);
+  });
+
+  test("with no run there is nothing to ask for again", () => {
+    const { pulls } = connect({ state: "idle" });
+    vi.advanceTimersByTime(120_000);
+    expect(pulls()).toHaveLength(1);
+  });
+
+  test("many frames after a gap make one pull, sent again only when its answer is late, ever more slowly", () => {
+    const { model, pulls } = connect();
+    model.receive(run.begin(0));
+    model.receive(run.data(0, 1));
+    for (let i = 2; i < 6; i += 1) {
+      model.receive(run.data(i, i + 1));
+    }
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", from: 1 }]);
+    vi.advanceTimersByTime(2100);
+    expect(pulls()).toHaveLength(3);
+    vi.advanceTimersByTime(2100);
+    expect(pulls()).toHaveLength(3);
+    vi.advanceTimersByTime(2000);
+    expect(pulls()).toHaveLength(4);
+  });
+
+  test("frames of a run not heard of make one pull, too", () => {
+    const { model, pulls } = connect();
+    for (let i = 0; i < 5; i += 1) {
+      model.receive(run.data(i, i + 1));
+    }
+    expect(pulls()).toHaveLength(1);
+  });
+
+  test("slices that arrive keep the next pull back", () => {
+    const { model, pulls, connection } = connect();
+    model.receive(run.begin(0));
+    model.receive({ kind: "beat", run: "r1", n: 6, status: status() });
+    expect(pulls()).toHaveLength(2);
+    vi.advanceTimersByTime(1500);
+    model.receive(run.data(0, 3));
+    vi.advanceTimersByTime(1500);
+    expect(pulls()).toHaveLength(2);
+    model.receive(run.data(3, 6));
+    vi.advanceTimersByTime(60_000);
+    expect(pulls()).toHaveLength(2);
+    expect(connection.state.record.n).toBe(6);
+  });
+
+  test("a lost slice is asked for from where the record stands", () => {
+    const { model, pulls } = connect();
+    model.receive(run.begin(0));
+    model.receive(run.end({ state: "finished" }));
+    model.receive(run.data(0, 3));
+    vi.advanceTimersByTime(2100);
+    expect(pulls().at(-1)).toEqual({ kind: "pull", run: "r1", from: 3 });
+  });
+});
+
+describe("life", () => {
+  test("a dead kernel is noticed, and nothing is sent to it", () => {
+    const { model, connection, changed } = connect();
+    const sent = model.sent.length;
+    model.emit("comm_live_update");
+    expect(connection.alive).toBe(false);
+    expect(changed).toHaveBeenLastCalledWith(null);
+    connection.stop();
+    expect(model.sent).toHaveLength(sent);
+  });
+
+  test("the host's model tells whether the comm is back", () => {
+    const { model, connection } = connect();
+    const host = { model_id: "m1", comm_live: false };
+    model.emit("change", host);
+    expect(connection.alive).toBe(false);
+    host.comm_live = true;
+    model.emit("comm_live_update");
+    expect(connection.alive).toBe(true);
+    expect(model.sent.at(-1)).toEqual({ kind: "pull", from: 0 });
+  });
+
+  test("silence of a living run shows after five seconds, and ends with any message", () => {
+    const { model, connection, changed } = connect();
+    model.receive(run.begin(0));
+    vi.advanceTimersByTime(4900);
+    expect(connection.silence).toBe(0);
+    vi.advanceTimersByTime(2100);
+    expect(connection.silence).toBe(7);
+    expect(changed).toHaveBeenLastCalledWith(null);
+    model.receive({ kind: "beat", run: "r1", n: 0, status: status() });
+    expect(connection.silence).toBe(0);
+  });
+
+  test("a finished run may be silent", () => {
+    const { model, connection } = connect();
+    model.receive(run.begin(0));
+    model.receive({ ...run.end({ state: "finished" }), n: 0 });
+    vi.advanceTimersByTime(60_000);
+    expect(connection.silence).toBe(0);
+  });
+
+  test("messages of others on the same comm are left alone", () => {
+    const { model, changed } = connect();
+    model.emit("msg:custom", { kind: "anywidget-command-response", id: 1 }, []);
+    model.emit("msg:custom", null, []);
+    expect(changed).not.toHaveBeenCalled();
+  });
+
+  test("nothing listens or ticks after the end", () => {
+    const { model, life } = connect();
+    life.abort();
+    expect(model.listening).toBe(0);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+});
+
+describe("stop on the control comm", () => {
+  function kernel() {
+    const comm = {
+      opened: /** @type {any[]} */ ([]),
+      sent: /** @type {any[]} */ ([]),
+      closed: 0,
+      isDisposed: false,
+      commsOverSubshells: "perCommTarget",
+      subshellStarted: Promise.resolve(),
+      open: (/** @type {any} */ data) => comm.opened.push(data),
+      send: (/** @type {any} */ data) => comm.sent.push(data),
+      close: () => {
+        comm.closed += 1;
+      },
+      onClose: /** @type {(() => void) | undefined} */ (undefined),
+    };
+    const createComm = vi.fn(() => comm);
+    return { comm, kernel: { createComm, info: Promise.resolve(), supportsSubshells: true } };
+  }
+
+  /**
+   * @param {any} fakeKernel
+   * @param {Record<string, any>} traits
+   */
+  function withKernel(fakeKernel, traits = { widget_id: "w1" }) {
+    const model = fakeModel(traits);
+    model.widget_manager = { kernel: fakeKernel };
+    return connect(traits, model);
+  }
+
+  test("is opened with the widget's id once its subshell is there, and stops on both ways", async () => {
+    const { comm, kernel: fake } = kernel();
+    let started = () => {};
+    comm.subshellStarted = new Promise((resolve) => {
+      started = resolve;
+    });
+    const { connection, model } = withKernel(fake);
+    await vi.advanceTimersByTimeAsync(100);
+    expect(comm.opened).toEqual([]);
+    started();
+    expect(await connection.controlled).toBe(true);
+    expect(fake.createComm).toHaveBeenCalledWith("genscope.control");
+    expect(comm.opened).toEqual([{ model_id: "w1" }]);
+    model.receive(run.begin(0));
+    connection.stop();
+    expect(comm.sent).toEqual([{ kind: "stop", run: "r1" }]);
+    expect(model.sent.at(-1)).toEqual({ kind: "stop", run: "r1" });
+  });
+
+  test("does not wait for a subshell that the kernel cannot have", async () => {
+    const { comm, kernel: fake } = kernel();
+    comm.subshellStarted = new Promise(() => {});
+    const { connection } = withKernel({ ...fake, supportsSubshells: false });
+    expect(await connection.controlled).toBe(true);
+    expect(comm.opened).toHaveLength(1);
+  });
+
+  test("learns the id from the host's model where Python does not say it", async () => {
+    const { comm, kernel: fake } = kernel();
+    const { model, connection } = withKernel(fake, {});
+    model.emit("change", { model_id: "m7", comm_live: true });
+    await connection.controlled;
+    expect(comm.opened).toEqual([{ model_id: "m7" }]);
+  });
+
+  test("is closed with the model, and given up when the kernel closes it", async () => {
+    const { comm, kernel: fake } = kernel();
+    const { connection, life } = withKernel(fake);
+    await connection.controlled;
+    comm.onClose?.();
+    connection.stop();
+    expect(comm.sent).toEqual([]);
+    life.abort();
+    expect(comm.closed).toBe(1);
+  });
+
+  test("is missed by nobody where hosts have no kernel connection", async () => {
+    const { connection, model } = withKernel(undefined);
+    expect(await connection.controlled).toBe(false);
+    connection.stop();
+    expect(model.sent.at(-1)).toEqual({ kind: "stop" });
+  });
+});
