@@ -24,14 +24,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TextIteratorStreamer
+from transformers import PreTrainedTokenizerBase, TextIteratorStreamer
 
 from genscope.kernel_side.engines.in_process import InProcessEngine
 from genscope.kernel_side.models import load_model
 from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import Run
 
-TEXT = "The history of measuring instruments is long. The first microscope, the first telescope and the first oscilloscope "
+TEXT = "The history of measuring is long. The first microscope, the first telescope, the first oscilloscope and so on. "
 PROMPT, NEW = 32, 128
 
 
@@ -41,11 +41,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
 
+    model: Any
     model, tokenizer = load_model("demo")
     ids = tokenizer(TEXT * 3)["input_ids"][:PROMPT]
-    prompt = tokenizer.decode(ids)
+    prompt = str(tokenizer.decode(ids))
     assert tokenizer(prompt)["input_ids"] == ids
-    ways = {
+    ways: dict[str, Callable[[], object]] = {
         "bare": lambda: bare(model, ids),
         "text_streamer": lambda: text_streamer(model, tokenizer, ids),
         "record": lambda: record(model, tokenizer, prompt),
@@ -84,12 +85,12 @@ def arguments(ids: list[int]) -> dict[str, Any]:
     }
 
 
-def bare(model: PreTrainedModel, ids: list[int]) -> None:
+def bare(model: Any, ids: list[int]) -> None:
     """Generate, observed by nobody."""
     model.generate(**arguments(ids))
 
 
-def text_streamer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> None:
+def text_streamer(model: Any, tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> None:
     """Generate with the library's own streamer."""
     streamer = TextIteratorStreamer(tokenizer)
     thread = threading.Thread(target=model.generate, kwargs=arguments(ids) | {"streamer": streamer})
@@ -104,7 +105,7 @@ def request(prompt: str) -> Request:
     return Request.make(prompt, max_new_tokens=NEW, stop_at_eos=False)
 
 
-def record(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
+def record(model: Any, tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
     """Generate with the full record."""
     run = Run(InProcessEngine(model, tokenizer), request(prompt)).wait()
     assert len(run.record) == PROMPT + NEW
@@ -113,7 +114,7 @@ def record(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: s
 class Widget:
     """Generate with the full record and a widget."""
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
+    def __init__(self, model: Any, tokenizer: PreTrainedTokenizerBase, prompt: str) -> None:
         from genscope.widget import Scope
 
         self.scope = Scope(model, tokenizer, prompt=prompt, max_new_tokens=NEW, stop_at_eos=False)

@@ -1,14 +1,17 @@
 """A run: one generation in the background, with its request, state, record and output.
 
-It owns the thread, the states and stop / pause / step, and keeps what came when something goes wrong. What is generated,
-and how, is the engine's.
+It owns the thread, the states and stop / pause / step, and keeps what came when something goes wrong. What is
+generated, and how, is the engine's.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import contextvars
 import dataclasses
+import logging
 import threading
 import time
 import traceback
@@ -16,7 +19,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import EllipsisType
+from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .engines.base import Engine
@@ -32,6 +35,22 @@ __all__ = ["Run", "RunState", "RunStatus"]
 
 RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
 _OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
+_EXIT_GRACE = 10.0
+"""Seconds that the interpreter's exit waits for runs that go on: for the step, or the prefill, that each is in."""
+
+_log = logging.getLogger(__name__)
+_going: set[Run] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop what still goes on at exit: a thread that Python ends inside of torch aborts the whole process."""
+    going = list(_going)
+    for run in going:
+        run.stop()
+    deadline = time.monotonic() + _EXIT_GRACE
+    for run in going:
+        run._thread.join(max(0.0, deadline - time.monotonic()))  # noqa: SLF001 - its own module
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,7 @@ class Run:
         self.record: Record = self._job.record
         self.output: Any = None
         self.error: BaseException | None = None
+        self._trace: TracebackType | None = None
         self.why: str | None = None
         self._state: RunState = "queued"
         self._changed = threading.Condition()
@@ -125,10 +145,17 @@ class Run:
         self._stopwatch = Stopwatch()
         self._last_token_at = 0.0
         self._callbacks: list[Callable[[Run], object]] = []
-        self._ticket = self._turnstile.join()
         # With the context copied, ipykernel files what the thread prints under the cell that started it.
         work = contextvars.copy_context().run
-        threading.Thread(target=work, args=(self._work,), name=f"genscope-run-{self.id}", daemon=True).start()
+        self._thread = threading.Thread(target=work, args=(self._work,), name=f"genscope-run-{self.id}", daemon=True)
+        self._ticket = self._turnstile.join()
+        _going.add(self)
+        try:
+            self._thread.start()
+        except BaseException:  # no more threads: without a thread nobody would give the ticket back
+            _going.discard(self)
+            self._turnstile.leave(self._ticket)
+            raise
 
     # What it is
 
@@ -155,8 +182,9 @@ class Run:
     @property
     def text(self) -> str:
         """The generated text so far, special tokens left out; a stop string that ended the run is part of it."""
+        tail = self.record.tail  # read first: it is set after the last token
         parts = [token.text for token in self.record[:] if token.origin == "generated" and not token.special]
-        return "".join(parts) + self.record.tail
+        return "".join(parts) + tail
 
     def status(self) -> RunStatus:
         """Return where the run stands now."""
@@ -219,9 +247,10 @@ class Run:
 
     def step(self) -> None:
         """Let a paused run take one more step; pauses a running one after its next."""
-        self._change(allowed=(self._allowed or 0) + 1)
+        with self._changed:
+            self._change(allowed=(self._allowed or 0) + 1)
 
-    def _change(self, *, stop: bool = False, allowed: int | None | EllipsisType = ...) -> None:
+    def _change(self, *, stop: bool = False, allowed: int | EllipsisType | None = ...) -> None:
         with self._changed:
             self._stop = self._stop or stop
             if not isinstance(allowed, EllipsisType):
@@ -264,11 +293,15 @@ class Run:
             self.stop()
             raise
         if self.error is not None:
-            raise self.error
+            # From where it came: raised as it is, it would gather the frames of everyone who waits.
+            raise self.error.with_traceback(self._trace)
         return self
 
     def add_done_callback(self, callback: Callable[[Run], object]) -> None:
-        """Call back with this run once it is over, in its thread; at once if it is already."""
+        """Call back with this run once it is over, in its thread; at once if it is already.
+
+        What a callback raises in the run's thread is logged.
+        """
         with self._changed:
             if not self.over:
                 self._callbacks.append(callback)
@@ -279,7 +312,12 @@ class Run:
         """Wait without blocking the event loop; returns and raises as :meth:`wait`."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
-        self.add_done_callback(lambda _: loop.call_soon_threadsafe(over.set))
+
+        def wake(_: Run) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(over.set)
+
+        self.add_done_callback(wake)
         yield from over.wait().__await__()
         return self.wait()
 
@@ -310,9 +348,8 @@ class Run:
                 self.output, self.why = outcome.output, outcome.why
             end = "finished" if self.why else "stopped"
         except BaseException as error:  # noqa: BLE001 - whatever it is, wait() raises it for whoever asked
-            # The frames' locals hold tensors, which after an out-of-memory error are the memory that is needed.
-            traceback.clear_frames(error.__traceback__)
-            self.error = error
+            _clear_frames(error)
+            self.error, self._trace = error, error.__traceback__
         finally:
             self._stopwatch.stop()
             with self._changed:
@@ -321,7 +358,11 @@ class Run:
                 self._changed.notify_all()
             self._turnstile.leave(self._ticket)
         for callback in callbacks:
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                _log.exception("a callback of run %s failed", self.id)
+        _going.discard(self)
 
     def _checkpoint(self) -> bool:
         """Take note of a step; pause here while paused. True ends the generation."""
@@ -336,3 +377,16 @@ class Run:
             if self._allowed:
                 self._allowed -= 1
             return self._stop
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Empty the frames of an error and of those that led to it.
+
+    Their locals hold tensors, which after an out-of-memory error are the memory that is needed.
+    """
+    chained: BaseException | None = error
+    seen: set[int] = set()
+    while chained is not None and id(chained) not in seen:
+        seen.add(id(chained))
+        traceback.clear_frames(chained.__traceback__)
+        chained = chained.__cause__ or chained.__context__

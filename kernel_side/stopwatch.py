@@ -11,30 +11,32 @@ class Stopwatch:
     """Seconds since the start, pauses left out; 0 before it. All moments are ``time.perf_counter()``."""
 
     def __init__(self) -> None:
-        self._start: float | None = None
-        self._stopped: float | None = None
-        self._paused = 0.0
+        # The moment at which it showed 0, later by each pause, and since when it stands still. One tuple, replaced as
+        # a whole: a reader in another thread never sees half of a change.
+        self._state: tuple[float | None, float | None] = (None, None)
 
     def start(self) -> None:
         """Start from 0."""
-        self._start = time.perf_counter()
+        self._state = (time.perf_counter(), None)
 
     def stop(self) -> None:
         """Stand still, until :meth:`go`."""
-        if self._stopped is None:
-            self._stopped = time.perf_counter()
+        zero, stopped = self._state
+        if stopped is None:
+            self._state = (zero, time.perf_counter())
 
     def go(self) -> None:
         """Run on; the time since :meth:`stop` does not count."""
-        if self._stopped is not None:
-            self._paused += time.perf_counter() - self._stopped
-            self._stopped = None
+        zero, stopped = self._state
+        if zero is not None and stopped is not None:
+            self._state = (zero + time.perf_counter() - stopped, None)
 
     def since_start(self, moment: float) -> float:
         """Return what the watch showed at a moment after the last :meth:`go`."""
-        return 0.0 if self._start is None else moment - self._start - self._paused
+        zero, _ = self._state
+        return 0.0 if zero is None else moment - zero
 
     def elapsed(self) -> float:
         """Return what the watch shows now."""
-        stopped = self._stopped
-        return self.since_start(time.perf_counter() if stopped is None else stopped)
+        zero, stopped = self._state
+        return 0.0 if zero is None else (time.perf_counter() if stopped is None else stopped) - zero

@@ -1,20 +1,25 @@
 """Check that the generated files are what their sources give, or write them anew.
 
 ``check`` leaves the working tree as it was. The files: the wire schema that Python prints, the JavaScript types made
-from it, and the front end's bundle.
+from it, the settings' schema that the front end's tests and harness draw forms from, and the front end's bundle.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from genscope.kernel_side.request import settings_schema
+
 ROOT = Path(__file__).resolve().parent.parent
 JS = ROOT / "js"
 SCHEMA = JS / "wire.schema.json"
+SETTINGS = JS / "dev" / "settings.schema.json"
 GENERATED = (
     SCHEMA,
+    SETTINGS,
     JS / "src" / "wire.d.ts",
     ROOT / "widget" / "static" / "widget.js",
     ROOT / "widget/static/widget.css",
@@ -27,6 +32,7 @@ def generate() -> None:
         [sys.executable, "-m", "genscope.widget.wire_schema"], cwd=ROOT, check=True, capture_output=True
     )
     SCHEMA.write_bytes(schema.stdout)
+    SETTINGS.write_text(json.dumps(settings_schema(), indent=2) + "\n", encoding="utf-8")
     for script in ("types", "build"):
         subprocess.run(["npm", "run", "--silent", script], cwd=JS, check=True, stdout=subprocess.DEVNULL)
 

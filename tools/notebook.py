@@ -36,6 +36,8 @@ def run(source: Path, target: Path) -> int:
             notebook,
             timeout=SECONDS_A_CELL,
             kernel_name="python3",
+            # The front end's code once a scope, and no run in it: what shows without a kernel is the static copy.
+            store_widget_state=False,
             resources={"metadata": {"path": str(source.parent)}},
         )
         try:

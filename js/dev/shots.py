@@ -1,4 +1,3 @@
-# ruff: noqa: INP001, T201 - a script that prints, in no package
 """Takes pictures of the harness, and measures recolouring and pointing with 50,000 tokens.
 
 ``npm run build && npm run harness``, then ``python dev/shots.py FOLDER [SCENE ...]``; ``bulk`` is the measurement. The

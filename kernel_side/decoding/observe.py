@@ -81,9 +81,7 @@ def observe(
 class _Observation:
     """The streamers, seed and stop of one :func:`observe`."""
 
-    def __init__(
-        self, streamers: Iterable[StepStreamer], seed: int | None, stop: Callable[[], bool] | None
-    ) -> None:
+    def __init__(self, streamers: Iterable[StepStreamer], seed: int | None, stop: Callable[[], bool] | None) -> None:
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
@@ -144,8 +142,14 @@ class _Observation:
                 streamer.put(output)
 
     def _end(self, error: BaseException | None) -> None:
+        failures: list[BaseException] = []
         for streamer in self._streamers:
-            streamer.end(error)
+            try:
+                streamer.end(error)
+            except BaseException as failure:  # noqa: BLE001 - the others' readers wait for their end
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
 
 def _check_attentions(model: PreTrainedModel) -> None:
@@ -153,7 +157,7 @@ def _check_attentions(model: PreTrainedModel) -> None:
     implementation = model.config._attn_implementation
     if implementation != "eager":
         msg = (
-            f"attentions cannot be observed with the attention implementation {implementation!r}, which does not return "
-            "them; call model.set_attn_implementation('eager') first"
+            f"attentions cannot be observed with the attention implementation {implementation!r}, which returns none; "
+            "call model.set_attn_implementation('eager') first"
         )
         raise UnobservableError(msg)

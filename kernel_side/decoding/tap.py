@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class Tap:
         self._commit = commit
         self._draws = draws
         self._choosing = contextlib.ExitStack()
-        self._parts: dict[Field, Any] = {}
+        self._parts: dict[str, Any] = {}
         self._finished: torch.Tensor | None = None
         self._step = 0
 
@@ -74,7 +74,7 @@ class Tap:
         """Take logits ``(batch, vocabulary)`` before and after all processors; the draw comes next."""
         for field, value in (("logits", logits), ("scores", scores)):
             if field in self.fields:
-                self._parts[field] = value  # type: ignore[index]  # mypy widens the literal
+                self._parts[field] = value
         if self._draws is not None:
             self._choosing.enter_context(self._draws)
 
@@ -119,11 +119,11 @@ class Tap:
 class _TappedProcessors(LogitsProcessorList):
     """The prepared processors, as one list that shows what went in and what came out."""
 
-    def __init__(self, processors: LogitsProcessorList, tap: Tap) -> None:
+    def __init__(self, processors: Iterable[Any], tap: Tap) -> None:
         super().__init__(processors)
         self._tap = tap
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> torch.Tensor:
         # A processor may work in place; the copy keeps the raw logits raw, the returned ones included.
         processed: torch.Tensor = super().__call__(input_ids, scores.clone() if len(self) else scores, **kwargs)
         self._tap.on_logits(scores, processed)
@@ -133,18 +133,20 @@ class _TappedProcessors(LogitsProcessorList):
 class _TappedCriteria(StoppingCriteriaList):
     """The prepared stopping criteria, which every loop calls exactly once a step, with the new tokens."""
 
-    def __init__(self, criteria: StoppingCriteriaList, tap: Tap) -> None:
+    def __init__(self, criteria: Iterable[Any], tap: Tap) -> None:
         super().__init__(criteria)
         self._tap = tap
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return self._tap.on_tokens(input_ids, lambda: super(_TappedCriteria, self).__call__(input_ids, scores, **kwargs))
+        return self._tap.on_tokens(
+            input_ids, lambda: super(_TappedCriteria, self).__call__(input_ids, scores, **kwargs)
+        )
 
 
 class _TappedModel:
     """Everything the user's model is, without touching it, plus a look at each forward's outputs."""
 
-    def __init__(self, model: PreTrainedModel, tap: Tap) -> None:
+    def __init__(self, model: Any, tap: Tap) -> None:
         self._model = model
         self._tap = tap
 
@@ -156,7 +158,7 @@ class _TappedModel:
 
     def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._tap.on_forward(outputs)
-        return self._model._update_model_kwargs_for_generation(outputs, *args, **kwargs)
+        return self._model._update_model_kwargs_for_generation(outputs, *args, **kwargs)  # noqa: SLF001 - the tap
 
 
 def run_loop(
@@ -231,12 +233,14 @@ def prompt_logits(
         Shape ``(batch, positions, vocabulary)``, consecutive slices.
     """
     length = input_ids.shape[1]
+    if model._is_stateful:  # a recurrent state cannot be continued by several tokens at once (transformers 5.24)
+        chunk = length
     mask = model_kwargs.get("attention_mask")
     positions = model_kwargs.get("position_ids")
     cache = None
     for start in range(0, length, chunk):
         stop = min(start + chunk, length)
-        # With a cache also when one pass is enough: without one, gpt2 lays tensors out otherwise and the last bits move.
+        # With a cache also when one pass is enough: without, gpt2 lays tensors out otherwise and the last bits move.
         inputs: dict[str, Any] = {"input_ids": input_ids[:, start:stop], "use_cache": True}
         if mask is not None:
             inputs["attention_mask"] = mask[:, :stop]

@@ -11,7 +11,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..decoding.observe import observe
 from ..record.record import Record
 from ..record.recorder import Clock, Recorder
-from ..request import Problem, Request, SettingsError
+from ..request import Observable, Problem, Request, SettingsError
 from .base import Outcome
 from .turnstile import Turnstile
 
@@ -48,7 +48,7 @@ class InProcessEngine:
         if model.config.is_encoder_decoder:
             msg = f"{type(model).__name__} is an encoder-decoder model; give a decoder-only language model"
             raise ValueError(msg)
-        self.model = model
+        self.model: Any = model  # its generate() has no usable type
         self.tokenizer = tokenizer
         with _turnstiles_lock:
             self.turnstile = _turnstiles.setdefault(model, Turnstile())
@@ -83,6 +83,7 @@ class InProcessEngine:
         """
         settings = request.settings
         ids = self._tokenize(request)
+        self._check_ids(request, ids)
         self._check_length(request, len(ids))
         if "attentions" in settings.keep and self.model.config._attn_implementation != "eager":
             raise SettingsError(
@@ -104,7 +105,7 @@ class InProcessEngine:
     def eos_ids(self) -> set[int]:
         """Return the token ids that end a sequence."""
         eos = self.model.generation_config.eos_token_id
-        return set(eos if isinstance(eos, list) else [] if eos is None else [eos])
+        return set() if eos is None else set(torch.as_tensor(eos).reshape(-1).tolist())
 
     def _tokenize(self, request: Request) -> list[int]:
         prompt = request.prompt
@@ -117,13 +118,24 @@ class InProcessEngine:
             messages = [message.model_dump() for message in prompt]
             try:
                 # To ids at once: rendering to text and tokenizing that would give a second BOS.
-                ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+                encoded: Any = self.tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=True, return_dict=True
+                )
+                ids = encoded["input_ids"]
             except Exception as error:  # a template is a program of the model's author and may raise anything
                 message = f"the chat template refuses these messages: {error}"
                 raise SettingsError([Problem("prompt", prompt, message, "Change the roles or their order.")]) from error
         if not ids:
             raise SettingsError([Problem("prompt", prompt, "the prompt gives no tokens", "Type some text.")])
         return ids
+
+    def _check_ids(self, request: Request, ids: list[int]) -> None:
+        """Refuse ids that the model does not have: on a GPU looking one up breaks all that follows, not this run alone."""
+        size = self.model.get_input_embeddings().weight.shape[0]
+        if max(ids) >= size:
+            message = f"its token {self.tokenizer.decode([max(ids)])!r} has the id {max(ids)}, but the model knows {size} tokens"
+            way_out = "Use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) first."
+            raise SettingsError([Problem("prompt", request.prompt, message, way_out)])
 
     def _check_length(self, request: Request, length: int) -> None:
         context, wanted = self.context, request.settings.max_new_tokens
@@ -178,7 +190,7 @@ class InProcessJob:
         output = self._engine.model.generate(
             **self._inputs(),
             **settings.generate_kwargs(),
-            **{f"output_{field}": True for field in settings.keep},
+            **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
             return_dict_in_generate=True,
             **observe(self._recorder, seed=settings.seed, stop=stop),
         )

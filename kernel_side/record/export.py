@@ -128,7 +128,9 @@ def record_from_json(text: str) -> tuple[Record, dict[str, Any]]:
         msg = f"not a saved record: the field 'schema' is not {SCHEMA!r}"
         raise ValueError(msg)
     if document["version"] > VERSION:
-        msg = f"saved by a newer genscope (record version {document['version']}, known up to {VERSION}); update genscope"
+        msg = (
+            f"saved by a newer genscope (record version {document['version']}, known up to {VERSION}); update genscope"
+        )
         raise ValueError(msg)
     return Record([_token_from_json(row) for row in document["tokens"]], document["tail"]), document["about"]
 

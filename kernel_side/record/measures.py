@@ -64,9 +64,7 @@ class Measures:
     candidates: tuple[Candidate, ...]
 
 
-def measure(
-    logits: torch.Tensor, scores: torch.Tensor | None, tokens: torch.Tensor, candidates: int
-) -> list[Measures]:
+def measure(logits: torch.Tensor, scores: torch.Tensor | None, tokens: torch.Tensor, candidates: int) -> list[Measures]:
     """Measure tokens against the distributions they came from.
 
     Parameters
@@ -111,7 +109,15 @@ def measure(
     best = raw if processed is raw else torch.maximum(raw, processed)
     top = best.topk(min(candidates, best.shape[1]), dim=-1).indices
     # One transfer for all numbers: float64 holds ids and ranks exactly.
-    columns = (raw_chosen, processed.gather(1, chosen), entropy, rank, raw.gather(1, top), processed.gather(1, top), top)
+    columns = (
+        raw_chosen,
+        processed.gather(1, chosen),
+        entropy,
+        rank,
+        raw.gather(1, top),
+        processed.gather(1, top),
+        top,
+    )
     rows = torch.cat([column.double() for column in columns], dim=1).tolist()
     return [_unpack(row, top.shape[1], with_scores=scores is not None) for row in rows]
 

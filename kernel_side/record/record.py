@@ -19,13 +19,13 @@ Origin = Literal["prompt", "generated"]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that could have stood at a position.
+    r"""A token that could have stood at a position.
 
     Attributes
     ----------
     id : int
     text : str
-        What it would have added to the text here; lone bytes as ``\\xE2``.
+        What it would have added to the text here; lone bytes as ``\xE2``.
     raw_logprob : float
         Natural-log probability in the model's own distribution.
     logprob : float or None
@@ -38,6 +38,16 @@ class Alternative:
     logprob: float | None
 
     @property
+    def probability(self) -> float:
+        """Probability in the model's own distribution, 0 to 1."""
+        return math.exp(self.raw_logprob)
+
+    @property
+    def chosen_probability(self) -> float | None:
+        """Probability after all processors, 0 to 1: what it was chosen with, had it been chosen."""
+        return None if self.logprob is None else math.exp(self.logprob)
+
+    @property
     def cut(self) -> bool:
         """Whether a processor made the token impossible."""
         return self.logprob == -math.inf
@@ -45,7 +55,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One row of a record. A measure that is not known is None, never 0.
+    r"""One row of a record. A measure that is not known is None, never 0.
 
     Attributes
     ----------
@@ -55,6 +65,10 @@ class Token:
     text : str
         The text that became complete with this token: ``""`` inside a character made of several tokens. All texts
         in order, and the record's tail, are the full decode.
+    shown : str
+        What to draw for this token: nearly always its text. Where a tokenizer makes characters of single bytes, a
+        character shows with its last byte, while its text is final only after the run of bytes; bytes that are no
+        character show as ``\xE2``, where the text has U+FFFD. ``""`` inside a character.
     bytes : bytes or None
         The exact bytes that the token stands for; None when the tokenizer does not say.
     group : int
@@ -79,6 +93,7 @@ class Token:
     position: int
     id: int
     text: str
+    shown: str
     bytes: bytes | None
     group: int
     special: bool
@@ -94,6 +109,11 @@ class Token:
     def probability(self) -> float | None:
         """Probability in the model's own distribution, 0 to 1."""
         return None if self.raw_logprob is None else math.exp(self.raw_logprob)
+
+    @property
+    def chosen_probability(self) -> float | None:
+        """Probability in the distribution that it was chosen from, 0 to 1."""
+        return None if self.logprob is None else math.exp(self.logprob)
 
     @property
     def surprisal(self) -> float | None:

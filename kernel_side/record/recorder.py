@@ -72,8 +72,8 @@ class Recorder(StepStreamer):
         row: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        prompt_fields: frozenset[Field] = frozenset(("prompt_logits",) if prompt_probabilities else ())
-        self.fields = frozenset(("scores", "logits")) | prompt_fields
+        fields: list[Field] = ["scores", "logits"]
+        self.fields = frozenset([*fields, "prompt_logits"] if prompt_probabilities else fields)
         self.record = Record()
         self.busy = 0.0
         self._alternatives = alternatives
@@ -93,7 +93,7 @@ class Recorder(StepStreamer):
             self._put_step(output)
         self.busy += time.perf_counter() - began
 
-    def end(self, error: BaseException | None = None) -> None:
+    def end(self, error: BaseException | None = None) -> None:  # noqa: ARG002 - a record is kept all the same
         """Complete the text. The record keeps what it has, however the generation ended."""
         self.record.tail = self._detokenizer.tail()
 
@@ -107,7 +107,9 @@ class Recorder(StepStreamer):
             if len(before):
                 measures[first:] = measure(before, None, tokens[first:], self._alternatives)
             self._pending_logits = logits[-1:].clone()  # a view would keep the whole slice
-        real = [True] * len(tokens) if output.attention_mask is None else output.attention_mask[self._row].bool().tolist()
+        real = (
+            [True] * len(tokens) if output.attention_mask is None else output.attention_mask[self._row].bool().tolist()
+        )
         for token, kept, numbers in zip(tokens.tolist(), real, measures, strict=True):
             if kept:
                 # Behind left padding the first real token was predicted from padding: no measure of it.
@@ -127,9 +129,13 @@ class Recorder(StepStreamer):
         self._last_moment = moment
 
     def _append(self, token: int, origin: Origin, numbers: Measures | None, seconds: float | None) -> None:
-        alternatives = () if numbers is None else tuple(
-            Alternative(entry.id, self._detokenizer.peek(entry.id), entry.raw_logprob, entry.logprob)
-            for entry in numbers.candidates
+        alternatives = (
+            ()
+            if numbers is None
+            else tuple(
+                Alternative(entry.id, self._detokenizer.peek(entry.id), entry.raw_logprob, entry.logprob)
+                for entry in numbers.candidates
+            )
         )
         piece = self._detokenizer.push(token)
         self.record.append(
@@ -137,6 +143,7 @@ class Recorder(StepStreamer):
                 position=len(self.record),
                 id=token,
                 text=piece.text,
+                shown=piece.shown,
                 bytes=piece.bytes,
                 group=piece.group,
                 special=piece.special,

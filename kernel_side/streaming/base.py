@@ -7,6 +7,7 @@ a coroutine: ``iterate``. Text instead of tensors: ``text``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import cast
 
 from .outputs import ALL_FIELDS, Field, PromptOutput, StepOutput
 
@@ -102,7 +103,8 @@ def check_fields(fields: Iterable[Field]) -> frozenset[Field]:
     ValueError
         For a name that is not a field.
     """
-    chosen = frozenset([fields]) if isinstance(fields, str) else frozenset(fields)
+    # One name alone is meant as one name, not as its letters.
+    chosen = frozenset(cast("Iterable[Field]", [fields] if isinstance(fields, str) else fields))
     if unknown := chosen - ALL_FIELDS:
         msg = f"unknown fields {sorted(unknown)}; choose from {sorted(ALL_FIELDS)}"
         raise ValueError(msg)

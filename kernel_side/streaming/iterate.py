@@ -137,8 +137,13 @@ class AsyncOutputIteratorStreamer(_ChannelStreamer):
         self._came = asyncio.Event()
         self._channel = Channel(max_queue, on_change=self._wake)
 
+    def close(self) -> None:
+        """Hang up, see :meth:`OutputIteratorStreamer.close`; from any thread."""
+        super().close()
+        self._wake()
+
     def _wake(self) -> None:
-        """Wake the reader, from the generating thread; a reader whose loop is closed is gone."""
+        """Wake the reader, from any thread; a reader whose loop is closed is gone."""
         try:
             self._loop.call_soon_threadsafe(self._came.set)
         except RuntimeError:

@@ -105,11 +105,18 @@ def test_ranges_agree_with_the_library() -> None:
         GenerationConfig(**kwargs).validate(strict=True)
 
 
+def test_the_library_finds_nothing_to_say_about_greedy() -> None:
+    GenerationConfig(**make_settings().generate_kwargs()).validate(strict=True)
+
+
 def test_generate_arguments() -> None:
     assert make_settings(max_new_tokens=5).generate_kwargs() == {
         "num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 5, "min_new_tokens": None,
         "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "do_sample": False,
         "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None,
+        "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
+        "max_time": None, "stop_strings": None, "min_length": 0,
+        "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
     }  # fmt: skip
     sample = make_settings(strategy="sample", temperature=0.5, top_k=3, min_p=0.1, stop_at_eos=False).generate_kwargs()
     assert (sample["do_sample"], sample["temperature"], sample["top_k"], sample["min_p"]) == (True, 0.5, 3, 0.1)
@@ -138,7 +145,11 @@ def test_problem_reads_as_one_sentence_each() -> None:
     assert str(Problem("a", 1, "1 is wrong", "Use 2.")) == "a: 1 is wrong. Use 2."
 
 
-@given(st.dictionaries(st.sampled_from([*Sample.model_fields, "other"]), st.none() | st.integers() | st.floats() | st.text()))
+@given(
+    st.dictionaries(
+        st.sampled_from([*Sample.model_fields, "other"]), st.none() | st.integers() | st.floats() | st.text()
+    )
+)
 def test_any_values_give_settings_or_a_settings_error(values: dict[str, Any]) -> None:
     try:
         settings = make_settings(values)
@@ -146,3 +157,13 @@ def test_any_values_give_settings_or_a_settings_error(values: dict[str, Any]) ->
         assert error.problems
     else:
         assert make_settings(settings.model_dump()) == settings
+
+
+def test_a_setting_named_like_a_strategy_is_unknown_under_its_own_name() -> None:
+    with pytest.raises(SettingsError, match=r"^greedy: there is no setting of this name \(given True\)"):
+        make_settings(greedy=True)
+
+
+def test_half_a_character_in_a_prompt_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"^prompt: the prompt has half a character \('\\ud83d'\) at position 2\. Delete"):
+        Request.make("hi\ud83d", {})

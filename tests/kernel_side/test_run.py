@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
+import subprocess
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny import EOS, tiny_model, tiny_tokenizer
 
 from genscope.kernel_side.engines.in_process import InProcessEngine
 from genscope.kernel_side.record.export import record_from_json
 from genscope.kernel_side.record.measures import NonFiniteLogitsError
 from genscope.kernel_side.request import Request, SettingsError
 from genscope.kernel_side.run import Run
+from tiny import EOS, tiny_model, tiny_tokenizer
 
 
 def engine(kind: Any = "llama", seed: int = 0) -> InProcessEngine:
@@ -175,7 +180,7 @@ def test_pause_step_resume() -> None:
     assert len(run.record) == run.prompt_tokens + 1
     for count in (2, 3):
         run.step()
-        until(lambda: run.state == "paused" and len(run.record) == run.prompt_tokens + count)
+        until(lambda count=count: run.state == "paused" and len(run.record) == run.prompt_tokens + count)  # type: ignore[misc]
     run.resume()
     assert len(run.wait(60).record) == run.prompt_tokens + 20
 
@@ -398,3 +403,204 @@ def test_what_does_not_fit_the_model_is_refused(
     with pytest.raises(SettingsError, match=message):
         Run(on, request(prompt, **settings))
     assert Run(on, request()).wait(30).state == "finished"
+
+
+def test_a_callback_that_raises_is_logged_and_the_others_are_called(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(engine(), request(), paused=True)
+    called: list[Run] = []
+    run.add_done_callback(lambda _: [][0])
+    run.add_done_callback(called.append)
+    run.resume()
+    run.wait(30)
+    until(lambda: bool(called))
+    assert called == [run]
+    [entry] = caplog.records
+    assert entry.getMessage() == f"a callback of run {run.id} failed"
+    assert entry.exc_info is not None
+    assert entry.exc_info[0] is IndexError
+
+
+def test_an_await_whose_loop_is_gone_troubles_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(engine(), request(), paused=True)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await run
+
+    asyncio.run(give_up())
+    called: list[Run] = []
+    run.add_done_callback(called.append)
+    run.resume()
+    until(lambda: called == [run])
+    assert run.state == "finished"
+    assert caplog.records == []
+
+
+def test_waiting_again_and_again_does_not_lengthen_the_traceback() -> None:
+    on = engine()
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise LookupError("on purpose")
+
+    on.model.forward = broken
+    run = Run(on, request())
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(LookupError) as caught:
+            run.wait(30)
+        lengths.append(len(caught.traceback))
+    assert lengths == [lengths[0]] * 3
+    assert caught.traceback[-1].name == "broken"
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_a_failed_run_lets_go_of_the_tensors_of_its_frames(explicit: bool) -> None:
+    on = engine()
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def inner() -> None:
+        tensor = torch.zeros(3)
+        alive.append(weakref.ref(tensor))
+        raise ValueError("first")
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        tensor = torch.zeros(3)
+        alive.append(weakref.ref(tensor))
+        try:
+            inner()
+        except ValueError as error:
+            if explicit:
+                raise LookupError("then") from error
+            raise LookupError("then")  # noqa: B904 - the implicit chain is what is tested
+
+    on.model.forward = broken
+    run = Run(on, request())
+    with pytest.raises(LookupError):
+        run.wait(30)
+    assert len(alive) == 2
+    assert [tensor() for tensor in alive] == [None, None]
+
+
+def test_an_error_that_is_its_own_cause_ends_the_run_too() -> None:
+    on = engine()
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        error = LookupError("on purpose")
+        raise error from error
+
+    on.model.forward = broken
+    with pytest.raises(LookupError, match="on purpose"):
+        Run(on, request()).wait(30)
+
+
+def test_nothing_keeps_the_model_or_a_run_alive() -> None:
+    on = engine()
+    model, run = weakref.ref(on.model), Run(on, request()).wait(30)
+    until(lambda: not run._thread.is_alive())
+    reference = weakref.ref(run)
+    del on, run
+    gc.collect()
+    assert reference() is None
+    assert model() is None
+
+
+def test_when_no_thread_can_be_started_the_next_run_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = engine()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            Run(on, request())
+    assert Run(on, request()).wait(30).state == "finished"
+
+
+def test_steps_asked_for_by_several_threads_are_all_taken() -> None:
+    run = Run(engine(), request(max_new_tokens=200), paused=True)
+    until(lambda: run.state == "paused")
+    threads = [threading.Thread(target=lambda: [run.step() for _ in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    until(lambda: run.status().generated == 81 and run.state == "paused")
+    run.stop()
+    assert run.wait(30).status().generated == 81
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queued", [False, True])
+def test_the_interpreter_exits_in_peace_while_runs_go_on(queued: bool) -> None:
+    # Without the stop at exit Python ends the thread inside of torch, which aborts: -6.
+    script = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from genscope.kernel_side.engines.in_process import InProcessEngine
+from genscope.kernel_side.request import Request
+from genscope.kernel_side.run import Run
+from tiny import tiny_model, tiny_tokenizer
+engine = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer())
+request = Request.make("the cat", max_new_tokens=500, stop_at_eos=False)
+run = Run(engine, request)
+waiting = Run(engine, request) if {queued} else None
+next(iter(run))
+print(run.state)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "decoding"), done.stderr
+
+
+HIDDEN: dict[str, Any] = {
+    "penalty_alpha": 0.6,
+    "prompt_lookup_num_tokens": 3,
+    "assistant_early_exit": 1,
+    "dola_layers": "high",
+    "max_time": 0.0,
+    "stop_strings": ["a"],
+    "min_length": 500,
+    "min_new_tokens": 12,
+    "min_p": 0.5,
+    "top_h": 0.3,
+    "epsilon_cutoff": 0.5,
+    "eta_cutoff": 0.5,
+    "output_scores": True,
+    "output_hidden_states": True,
+}
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "sample"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_the_form_does_not_show_is_off(name: str, strategy: str) -> None:
+    on = engine()
+    settings = {"strategy": strategy, "seed": 3} | ({"top_k": 0} if strategy == "sample" else {})
+    free = Run(on, request(**settings)).wait(60).record.ids("generated")
+    on.model.generation_config.eos_token_id = free[6]
+    setattr(on.model.generation_config, name, HIDDEN[name])
+    run = Run(on, request(**settings, stop_at_eos=True)).wait(60)
+    assert run.record.ids("generated") == free[: free.index(free[6]) + 1]
+    assert run.why == "eos"
+    assert run.output.scores is run.output.hidden_states is None
+
+
+@pytest.mark.parametrize("pad", [None, 0])
+@pytest.mark.parametrize("kind", [int, list, tuple, torch.tensor, "tensor of two"])
+def test_end_of_sequence_in_every_form_the_config_may_have(kind: Any, pad: int | None) -> None:
+    on = engine()
+    eos = Run(on, request()).wait(30).record.ids("generated")[4]
+    config = on.model.generation_config
+    config.eos_token_id = torch.tensor([eos, 299]) if kind == "tensor of two" else kind([eos, 299] if kind in (list, tuple) else eos)
+    config.pad_token_id = pad
+    run = Run(on, request(stop_at_eos=True)).wait(30)
+    assert (run.why, run.record[-1].id) == ("eos", eos)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused_before_it_runs() -> None:
+    tokenizer = _chat_tokenizer(None)
+    tokenizer.add_tokens(["ZZZ"])
+    on = InProcessEngine(tiny_model("llama", "sdpa"), tokenizer)
+    with pytest.raises(SettingsError, match=r"prompt: its token 'ZZZ' has the id 300, but the model knows 300 tokens\. Use"):
+        Run(on, request("the ZZZ"))
+    assert Run(on, request("the cat")).wait(30).state == "finished"

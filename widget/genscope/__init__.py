@@ -11,20 +11,62 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genscope.kernel_side.decoding.observe import observe as observe
+    from genscope.kernel_side.engines.in_process import InProcessEngine as InProcessEngine
     from genscope.kernel_side.models import load_model as load_model
+    from genscope.kernel_side.record.recorder import Recorder as Recorder
+    from genscope.kernel_side.request import Request as Request
+    from genscope.kernel_side.request import SettingsError as SettingsError
+    from genscope.kernel_side.request import make_settings as make_settings
+    from genscope.kernel_side.run import Run as Run
+    from genscope.kernel_side.streaming.base import OutputStreamer as OutputStreamer
+    from genscope.kernel_side.streaming.iterate import AsyncOutputIteratorStreamer as AsyncOutputIteratorStreamer
+    from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer as OutputIteratorStreamer
+    from genscope.kernel_side.streaming.text import AsyncTextIteratorStreamer as AsyncTextIteratorStreamer
+    from genscope.kernel_side.streaming.text import TextIteratorStreamer as TextIteratorStreamer
+    from genscope.kernel_side.streaming.text import TextStreamer as TextStreamer
     from genscope.widget.magics import load_ipython_extension as load_ipython_extension
     from genscope.widget.scope import Scope as Scope
 
 _HOME = {
+    "AsyncOutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
+    "AsyncTextIteratorStreamer": "genscope.kernel_side.streaming.text",
+    "InProcessEngine": "genscope.kernel_side.engines.in_process",
+    "OutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
+    "OutputStreamer": "genscope.kernel_side.streaming.base",
+    "Recorder": "genscope.kernel_side.record.recorder",
+    "Request": "genscope.kernel_side.request",
+    "Run": "genscope.kernel_side.run",
     "Scope": "genscope.widget.scope",
+    "SettingsError": "genscope.kernel_side.request",
+    "TextIteratorStreamer": "genscope.kernel_side.streaming.text",
+    "TextStreamer": "genscope.kernel_side.streaming.text",
     "load_ipython_extension": "genscope.widget.magics",
     "load_model": "genscope.kernel_side.models",
+    "make_settings": "genscope.kernel_side.request",
     "observe": "genscope.kernel_side.decoding.observe",
 }
 """Where each public name is defined."""
 
 __version__ = "0.1.0"
-__all__ = ["Scope", "__version__", "load_ipython_extension", "load_model", "observe"]
+__all__ = [
+    "AsyncOutputIteratorStreamer",
+    "AsyncTextIteratorStreamer",
+    "InProcessEngine",
+    "OutputIteratorStreamer",
+    "OutputStreamer",
+    "Recorder",
+    "Request",
+    "Run",
+    "Scope",
+    "SettingsError",
+    "TextIteratorStreamer",
+    "TextStreamer",
+    "__version__",
+    "load_ipython_extension",
+    "load_model",
+    "make_settings",
+    "observe",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gc
 import inspect
+import threading
 
 import pytest
 import torch
 import transformers
-from tiny import KINDS, Kind, tiny_model
 from transformers import GenerationMixin
 
 from genscope.kernel_side.decoding.observe import observe
-from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, UnobservableError
+from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, UnobservableError, prompt_logits
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer
 from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
+from tiny import KINDS, Kind, tiny_model
 
 
 def inputs(length: int = 9, batch: int = 1) -> dict[str, torch.Tensor]:
@@ -134,3 +135,59 @@ def test_prompt_logits_of_a_long_prompt_come_in_slices(kind: Kind) -> None:
     with torch.no_grad():
         torch.testing.assert_close(logits, model(prompt["input_ids"]).logits, rtol=1e-4, atol=1e-4)
     assert [output.tokens.shape[1] for output in whole] == [1100]
+
+
+def test_a_streamer_whose_end_raises_does_not_leave_the_others_waiting() -> None:
+    def on_end(error: BaseException | None) -> None:
+        raise KeyError("of the first streamer")
+
+    streamer = OutputIteratorStreamer(timeout=5)
+    with pytest.raises(KeyError, match="of the first streamer"):
+        tiny_model("llama").generate(**inputs(), **PLAIN, **observe(OutputStreamer(print, on_end=on_end), streamer))
+    assert len(list(streamer)) == 1 + 8
+
+    def fail(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        raise LookupError("of the generation")
+
+    streamer = OutputIteratorStreamer(timeout=5)
+    with pytest.raises(KeyError) as caught:
+        tiny_model("llama").generate(
+            **inputs(), **PLAIN, logits_processor=[fail], **observe(OutputStreamer(print, on_end=on_end), streamer)
+        )
+    assert isinstance(caught.value.__context__, LookupError)
+    assert isinstance(next(streamer), PromptOutput)
+    with pytest.raises(LookupError, match="of the generation"):
+        next(streamer)
+
+
+def test_one_observe_serves_generations_in_several_threads() -> None:
+    model, observed, results = tiny_model("llama"), observe(seed=5), []
+    sampled = PLAIN | {"do_sample": True, "max_new_tokens": 20}
+    threads = [
+        threading.Thread(target=lambda: results.append(model.generate(**inputs(batch=2), **sampled, **observed)))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    torch.manual_seed(5)
+    wanted = model.generate(**inputs(batch=2), **sampled)
+    assert len(results) == 4
+    assert all(torch.equal(result, wanted) for result in results)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_prompt_logits_of_a_recurrent_model_come_in_one_pass(masked: bool) -> None:
+    # Its state cannot be continued by several tokens at once: slices would be wrong, or crash.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = transformers.MambaConfig(
+            vocab_size=300, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.3
+        )
+        model = transformers.MambaForCausalLM(config).eval()
+    ids = inputs(length=530)["input_ids"]
+    with torch.no_grad():
+        [(start, logits)] = prompt_logits(model, ids, {"attention_mask": torch.ones_like(ids)} if masked else {})
+        assert torch.equal(logits, model(ids).logits)
+    assert start == 0

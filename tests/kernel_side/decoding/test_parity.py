@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import EOS, KINDS, PAD, Kind, tiny_model
 from transformers import PreTrainedModel
 
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.outputs import ALL_FIELDS, PromptOutput, StepOutput
+from tiny import EOS, KINDS, PAD, Kind, tiny_model
 
 STEPS = 12
 STRATEGIES: dict[str, dict[str, Any]] = {

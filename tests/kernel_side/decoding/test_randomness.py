@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tiny import KINDS, Kind, tiny_model
 
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.decoding.randomness import SeededDraws
+from tiny import KINDS, Kind, tiny_model
 
 SAMPLING = {"do_sample": True, "top_k": 0, "max_new_tokens": 16, "eos_token_id": None, "pad_token_id": 0}
 

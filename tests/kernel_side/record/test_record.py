@@ -23,7 +23,7 @@ NASTY = ["<script>alert(1)</script>", '"', "&", "<s>", "👩‍👩‍👧", "\\
 
 def token(position: int, **changes: Any) -> Token:
     values: dict[str, Any] = {
-        "position": position, "id": 7, "text": "a", "bytes": b"a", "group": position, "special": False,
+        "position": position, "id": 7, "text": "a", "shown": "a", "bytes": b"a", "group": position, "special": False,
         "origin": "generated", "raw_logprob": math.log(0.25), "logprob": math.log(0.5), "entropy": 1.5, "rank": 2,
         "seconds": 0.01, "alternatives": (Alternative(1, "b", -0.5, -0.25), Alternative(2, "c", -3.0, -math.inf)),
     }  # fmt: skip
@@ -31,12 +31,17 @@ def token(position: int, **changes: Any) -> Token:
 
 
 def prompt_token(position: int) -> Token:
-    return Token(position, 3, "p", None, position, False, "prompt")
+    return Token(position, 3, "p", "p", None, position, False, "prompt")
 
 
 def test_derived_measures() -> None:
     assert token(0).probability == pytest.approx(0.25)
     assert token(0).surprisal == pytest.approx(2.0)
+    assert token(0).chosen_probability == pytest.approx(0.5)
+    assert prompt_token(0).chosen_probability is None
+    first, second = token(0).alternatives
+    assert (first.probability, first.chosen_probability) == pytest.approx((math.exp(-0.5), math.exp(-0.25)))
+    assert second.chosen_probability == 0.0
     assert prompt_token(0).probability is prompt_token(0).surprisal is None
     assert [entry.cut for entry in token(0).alternatives] == [False, True]
     assert not Alternative(1, "a", -1.0, None).cut
@@ -144,6 +149,8 @@ def test_loading_needs_neither_torch_nor_pandas(tmp_path: Any) -> None:
 def test_frame_survives_csv() -> None:
     from io import StringIO
 
-    frame = to_frame(Record([token(0, text=text) if i == 0 else token(i, text=text) for i, text in enumerate(NASTY[:5])]))
+    frame = to_frame(
+        Record([token(0, text=text) if i == 0 else token(i, text=text) for i, text in enumerate(NASTY[:5])])
+    )
     back = pd.read_csv(StringIO(frame.to_csv(index=False)))
     assert back["text"].tolist() == NASTY[:5]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import PAD, tiny_model, tiny_tokenizer
 
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.record.recorder import Recorder
 from genscope.kernel_side.streaming.outputs import StepOutput
+from tiny import PAD, tiny_model, tiny_tokenizer
 
 PADDING = (0, 4, 7)
 
@@ -34,7 +34,9 @@ def test_each_row_is_recorded_without_its_padding() -> None:
     for recorder, ids, padding in zip(recorders, output.tolist(), PADDING, strict=True):
         assert recorder.record.ids() == ids[padding:]
         assert recorder.record.ids("generated") == ids[12:]
-        assert "".join(token.text for token in recorder.record) + recorder.record.tail == tiny_tokenizer().decode(ids[padding:])
+        assert "".join(token.text for token in recorder.record) + recorder.record.tail == tiny_tokenizer().decode(
+            ids[padding:]
+        )
         assert recorder.busy > 0
         assert all((token.seconds or 0) > 0 for token in recorder.record if token.origin == "generated")
 

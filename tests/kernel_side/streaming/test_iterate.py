@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from tiny import tiny_model
 
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.channel import Channel, Ended
 from genscope.kernel_side.streaming.iterate import AsyncOutputIteratorStreamer, OutputIteratorStreamer
 from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
+from tiny import tiny_model
 
 PLAIN: dict[str, Any] = {"max_new_tokens": 6, "eos_token_id": None, "pad_token_id": 0, "do_sample": False}
 
@@ -36,10 +37,8 @@ def fail_at(length: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 def in_thread(work: Callable[..., object], /, **kwargs: Any) -> threading.Thread:
     def quiet() -> None:
-        try:
+        with contextlib.suppress(LookupError):  # the reader gets it: that is what is tested
             work(**kwargs)
-        except LookupError:
-            pass  # the reader gets it: that is what is tested
 
     thread = threading.Thread(target=quiet, daemon=True)
     thread.start()
@@ -129,7 +128,7 @@ async def test_async_iterator_raises_the_error() -> None:
     got = []
     with pytest.raises(LookupError):
         async for output in streamer:
-            got.append(output)
+            got.append(output)  # noqa: PERF401 - what came before the error is what is tested
     assert [type(output) for output in got] == [PromptOutput, StepOutput, StepOutput]
 
 
@@ -169,3 +168,27 @@ def test_channel_counts_the_first_end() -> None:
         channel.get()
     with pytest.raises(Ended):
         channel.get()
+
+
+async def test_hanging_up_wakes_a_reader_that_waits() -> None:
+    streamer = AsyncOutputIteratorStreamer()
+
+    async def read() -> list[PromptOutput | StepOutput]:
+        return [output async for output in streamer]
+
+    reading = asyncio.create_task(read())
+    await asyncio.sleep(0.05)
+    streamer.close()
+    async with asyncio.timeout(30):
+        assert await reading == []
+
+
+def test_several_readers_share_the_outputs() -> None:
+    streamer = OutputIteratorStreamer(timeout=30, max_queue=1)
+    got: list[list[PromptOutput | StepOutput]] = []
+    readers = [in_thread(lambda: got.append(list(streamer))) for _ in range(3)]
+    tiny_model("llama").generate(**inputs(), **PLAIN, **observe(streamer))
+    for reader in readers:
+        reader.join(30)
+    assert sorted(output.step for part in got for output in part if isinstance(output, StepOutput)) == list(range(6))
+    assert len(got) == 3

@@ -1,0 +1,111 @@
+"""An engine that makes tokens at a given pace and notes when. The kernels of ``browser.py`` import it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from genscope.kernel_side.engines.base import Outcome
+from genscope.kernel_side.engines.turnstile import Turnstile
+from genscope.kernel_side.record.record import Alternative, Record, Token
+from genscope.kernel_side.record.recorder import Clock
+from genscope.kernel_side.request import Request
+
+WORDS = (
+    " the",
+    " of",
+    " quick",
+    "ly",
+    ".",
+    " and",
+    "\n",
+    " measure",
+    "ment",
+    " light",
+    ",",
+    " a",
+    " wave",
+    " sea",
+    " 7",
+)
+
+
+class PacedEngine:
+    """Makes tokens with ten alternatives each.
+
+    Parameters
+    ----------
+    stretches : sequence of (int, float)
+        Tokens to make, and how many a second; an infinite rate makes them at once.
+
+    Attributes
+    ----------
+    made : list of float
+        ``time.time()`` at which each token was in the record.
+    """
+
+    chat = False
+    context = None
+
+    def __init__(self, *stretches: tuple[int, float]) -> None:
+        self.turnstile = Turnstile()
+        self.stretches: Sequence[tuple[int, float]] = stretches
+        self.made: list[float] = []
+
+    def prepare(self, request: Request) -> _Job:
+        """Accept any request."""
+        return _Job(self, request)
+
+
+class _Job:
+    busy = 0.0
+
+    def __init__(self, engine: PacedEngine, request: Request) -> None:
+        self._engine, self.request = engine, request
+        self.prompt_ids: list[int] = []
+        self.record = Record()
+
+    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:  # noqa: ARG002 - the protocol names it
+        """Make the tokens."""
+        for count, rate in self._engine.stretches:
+            began = time.perf_counter()
+            for number in range(count):
+                ahead = began + number / rate - time.perf_counter()
+                if ahead > 0:
+                    time.sleep(ahead)
+                self.record.append(_token(len(self.record)))
+                self._engine.made.append(time.time())
+                if checkpoint():
+                    return Outcome(None, None)
+        return Outcome("length", None)
+
+
+def _token(position: int) -> Token:
+    # Spread over all buckets of every measure, the same in every run.
+    spread = (position * 7919) % 1000 / 1000
+    logprob = -8 * spread
+    alternatives: list[Any] = [
+        Alternative(
+            entry, WORDS[(position + entry) % len(WORDS)], logprob - entry, logprob - entry if entry < 5 else -math.inf
+        )
+        for entry in range(10)
+    ]
+    text = WORDS[position % len(WORDS)]
+    return Token(
+        position=position,
+        id=position % len(WORDS),
+        text=text,
+        shown=text,
+        bytes=text.encode(),
+        group=position,
+        special=False,
+        origin="generated",
+        raw_logprob=logprob,
+        logprob=logprob / 2,
+        entropy=6 * spread,
+        rank=1 + int(spread * 300),
+        seconds=0.001 + spread / 10,
+        alternatives=tuple(alternatives),
+    )

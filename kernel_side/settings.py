@@ -1,0 +1,267 @@
+"""The settings of a run: one class a decoding strategy, with all of its settings in it, flat.
+
+The same names work as keyword arguments, as options of ``%%generate``, as fields of the form and as keys of a trait. A
+new strategy is a new class in :data:`Settings`; its JSON Schema draws the controls and no JavaScript changes. Errors in
+our own words, and prompts, are in ``request``; what depends on a model is checked by the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+__all__ = ["Greedy", "Observable", "Sample", "Settings"]
+
+Observable = Literal["scores", "logits", "hidden_states", "attentions"]
+"""Step outputs that a run can keep in its final output, by the library's names."""
+
+
+def _setting(default: Any, *, group: str, way_out: str, step: float | None = None, **constraints: Any) -> Any:
+    """Make a field whose schema also says where the form shows it and what to do about a wrong value."""
+    extra: dict[str, Any] = {"group": group, "wayOut": way_out}
+    if step is not None:
+        extra["step"] = step
+    return Field(default, json_schema_extra=extra, **constraints)
+
+
+def _lines_to_list(value: object) -> object:
+    """Accept one stop string where a list of them is meant."""
+    return [value] if isinstance(value, str) else value
+
+
+_NEUTRAL: dict[str, Any] = {
+    # Each would make it another decoding loop,
+    "penalty_alpha": None,
+    "dola_layers": None,
+    "prompt_lookup_num_tokens": None,
+    "assistant_early_exit": None,
+    # end it at another place,
+    "max_time": None,
+    "stop_strings": None,
+    "min_length": 0,
+    # or cut candidates.
+    "top_h": None,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
+}
+"""Arguments of ``generate`` that no setting here stands for, as they are when a model's config sets none of them."""
+
+
+class _Common(BaseModel):
+    """Settings that every strategy has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, title="Settings")
+
+    max_new_tokens: int = _setting(
+        128,
+        ge=1,
+        le=1_000_000,
+        group="length",
+        title="New tokens, at most",
+        description="The run ends after this many generated tokens.",
+        way_out="Use a whole number of at least 1.",
+    )
+    min_new_tokens: int = _setting(
+        0,
+        ge=0,
+        le=1_000_000,
+        group="length",
+        title="New tokens, at least",
+        description="The end-of-sequence token is not allowed before this many tokens.",
+        way_out="Use 0 or a whole number up to max_new_tokens.",
+    )
+    stop_at_eos: bool = _setting(
+        True,
+        group="length",
+        title="Stop at end of sequence",
+        description="Ends the run when the model gives one of its end-of-sequence tokens.",
+        way_out="Use true or false.",
+    )
+    stop_strings: Annotated[list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_lines_to_list)] = (
+        _setting(
+            [],
+            max_length=16,
+            group="length",
+            title="Stop strings",
+            description="The run ends when the generated text contains one of them.",
+            way_out="Use a list of up to 16 texts that are not empty.",
+        )
+    )
+    seed: int | None = _setting(
+        None,
+        ge=0,
+        le=2**53 - 1,  # what JavaScript's numbers hold exactly
+        group="randomness",
+        title="Seed",
+        description="The same seed gives the same tokens; empty draws a new one, which the run reports.",
+        way_out="Leave it empty, or use a whole number from 0 to 9007199254740991.",
+    )
+    alternatives: int = _setting(
+        10,
+        ge=0,
+        le=100,
+        group="observe",
+        title="Alternatives a token",
+        description="How many of the most probable candidates are recorded at each position.",
+        way_out="Use a whole number from 0 to 100.",
+    )
+    prompt_probabilities: bool = _setting(
+        False,
+        group="observe",
+        title="Probabilities of the prompt",
+        description="Measures the prompt's tokens too; costs one more prefill.",
+        way_out="Use true or false.",
+    )
+    keep: list[Observable] = _setting(
+        [],
+        group="observe",
+        title="Keep in run.output",
+        description="Step outputs kept for the final output, in full: memory grows with each token.",
+        way_out="Use a list of 'scores', 'logits', 'hidden_states', 'attentions'.",
+    )
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of ``model.generate`` that mean the same as these settings.
+
+        Every setting of ours is passed in full, and what it stands against is switched off, so that a default in the
+        model's own generation config cannot change what the form shows. What belongs to the model (tokens it must not
+        give or must begin with) stays. Stop strings and seed are not among them: ``generate`` takes no seed, and its
+        stop strings also match text of the prompt.
+
+        Returns
+        -------
+        dict
+            Keyword arguments for :meth:`transformers.GenerationMixin.generate`.
+        """
+        kwargs: dict[str, Any] = {
+            "num_beams": 1,
+            "num_return_sequences": 1,
+            "max_new_tokens": self.max_new_tokens,
+            "min_new_tokens": self.min_new_tokens or None,
+            **_NEUTRAL,
+        }
+        if not self.stop_at_eos:
+            kwargs["eos_token_id"] = None
+        return kwargs
+
+
+class _Sampling(_Common):
+    """What reshapes a distribution before a draw. Before the penalties in the form: the fields of a base come first."""
+
+    temperature: float = _setting(
+        1.0,
+        gt=0,
+        le=100,
+        step=0.05,
+        group="strategy",
+        title="Temperature",
+        description="Divides the logits: below 1 sharpens the distribution, above 1 flattens it.",
+        way_out="Use a number above 0 and up to 100; for no randomness choose the strategy 'greedy'.",
+    )
+    top_k: int = _setting(
+        50,
+        ge=0,
+        le=1_000_000,
+        group="strategy",
+        title="Top-k",
+        description="Keeps the k most probable tokens; 0 keeps all (arXiv:1805.04833).",
+        way_out="Use 0 to keep all, or a whole number of at least 1.",
+    )
+    top_p: float = _setting(
+        1.0,
+        gt=0,
+        le=1,
+        step=0.01,
+        group="strategy",
+        title="Top-p",
+        description="Keeps the smallest set of tokens whose probabilities reach p; 1 keeps all (arXiv:1904.09751).",
+        way_out="Use a number above 0 and up to 1; 0.9 is usual, 1 switches it off.",
+    )
+    min_p: float = _setting(
+        0.0,
+        ge=0,
+        le=1,
+        step=0.01,
+        group="strategy",
+        title="Min-p",
+        description="Cuts tokens below this share of the best one's probability; 0 keeps all (arXiv:2407.01082).",
+        way_out="Use a number from 0 to 1; 0.05 is usual, 0 switches it off.",
+    )
+    typical_p: float = _setting(
+        1.0,
+        gt=0,
+        le=1,
+        step=0.01,
+        group="strategy",
+        title="Typical-p",
+        description="Keeps tokens whose surprisal is close to the entropy; 1 keeps all (arXiv:2202.00666).",
+        way_out="Use a number above 0 and up to 1; 1 switches it off.",
+    )
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`_Common.generate_kwargs`."""
+        return super().generate_kwargs() | {
+            "do_sample": True,
+            "temperature": self.temperature,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p or None,
+            "typical_p": self.typical_p,
+        }
+
+
+class _Penalties(_Common):
+    """What keeps a text from repeating itself."""
+
+    repetition_penalty: float = _setting(
+        1.0,
+        gt=0,
+        le=10,
+        step=0.05,
+        group="strategy",
+        title="Repetition penalty",
+        description="Divides the logits of tokens that were already used; 1 changes nothing (arXiv:1909.05858).",
+        way_out="Use a number above 0 and up to 10; 1 switches it off, 1.1 to 1.3 are usual.",
+    )
+    no_repeat_ngram_size: int = _setting(
+        0,
+        ge=0,
+        le=100,
+        group="strategy",
+        title="No repeated n-gram",
+        description="No n-gram of this size occurs twice, the prompt's included; 0 allows all.",
+        way_out="Use 0 to switch it off, or a whole number up to 100; 3 is usual.",
+    )
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`_Common.generate_kwargs`."""
+        return super().generate_kwargs() | {
+            "repetition_penalty": self.repetition_penalty,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size,
+        }
+
+
+class Greedy(_Penalties):
+    """Takes the most probable token at every step."""
+
+    model_config = ConfigDict(title="Greedy")
+
+    strategy: Literal["greedy"] = "greedy"
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`_Common.generate_kwargs`; sampling settings of the model's own config are neutralised."""
+        neutral = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
+        return super().generate_kwargs() | {"do_sample": False} | neutral
+
+
+class Sample(_Penalties, _Sampling):
+    """Draws each token from the distribution, after the settings below have reshaped it."""
+
+    model_config = ConfigDict(title="Sampling")
+
+    strategy: Literal["sample"] = "sample"
+
+
+Settings = Greedy | Sample
+"""Settings of a run: one class a strategy. Validate with :func:`make_settings`."""

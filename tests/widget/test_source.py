@@ -1,0 +1,93 @@
+"""Models that are loaded in the background."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from genscope.kernel_side import models
+from heard import Heard, until
+from tiny import tiny_tokenizer
+
+
+class Loading:
+    """`load_model` that goes on when it is told to."""
+
+    def __init__(self, result):
+        self.result, self.go, self.calls = result, threading.Event(), []
+
+    def __call__(self, name, *, progress):
+        self.calls.append(name)
+        progress(0.25, "reading")
+        assert self.go.wait(10)
+        if isinstance(self.result, BaseException):
+            raise self.result
+        return self.result
+
+
+@pytest.fixture
+def loading(monkeypatch, model):
+    loading = Loading((model, tiny_tokenizer()))
+    monkeypatch.setattr(models, "load_model", loading)
+    return loading
+
+
+def test_a_name_is_loaded_in_the_background_with_its_progress_shown(made, loading, model):
+    scope = made("demo", prompt="a", max_new_tokens=2)
+    assert scope.status["phase"] == "loading"
+    until(lambda: scope.status == {"phase": "loading", "text": "reading", "progress": 0.25})
+    threading.Timer(0.2, loading.go.set).start()
+    began = time.monotonic()
+    run = scope.generate()  # waits
+    assert time.monotonic() - began > 0.1
+    assert run.wait(10).status().generated <= 2
+    until(lambda: scope.status["phase"] == "ready")
+    assert scope.about["context"] == 512
+    assert scope.model is model
+    assert scope.tokenizer is tiny_tokenizer()
+    assert loading.calls == ["demo"]
+
+
+def test_generate_pressed_while_loading_starts_when_it_is_loaded_and_stop_takes_it_back(made, loading):
+    scope, other = made("demo", max_new_tokens=2), made("demo", max_new_tokens=2)
+    front, others = Heard(scope), Heard(other)
+    for heard in (front, others):
+        heard.say({"kind": "generate", "prompt": "first", "settings": {"max_new_tokens": 2}})
+        heard.say({"kind": "generate", "prompt": "a", "settings": {"max_new_tokens": 2}})
+        assert heard.problems() == []
+    others.say({"kind": "stop"})
+    loading.go.set()
+    until(lambda: scope.run is not None)
+    scope.wait(10)
+    assert [run.request.prompt for run in scope.runs] == ["a"]
+    until(lambda: other.status["phase"] == "ready")
+    assert other.runs == []
+
+
+def test_a_failed_load_is_shown_and_raised(made, loading):
+    loading.result = models.ModelLoadError("there is no such model; check the name")
+    scope = made("no/such", prompt="a")
+    front = Heard(scope)
+    front.say({"kind": "generate", "prompt": "a", "settings": {}})
+    loading.go.set()
+    with pytest.raises(models.ModelLoadError, match="check the name"):
+        scope.generate()
+    until(lambda: scope.status["phase"] == "error")
+    assert scope.status["text"] == "there is no such model; check the name"
+    until(front.problems)
+    assert "check the name" in front.problems()[0]["message"]
+    with pytest.raises(models.ModelLoadError):
+        _ = scope.model
+
+
+def test_scopes_share_a_model_that_is_being_loaded(made, loading):
+    one = made("demo")
+    other = made(one, prompt="a", max_new_tokens=2)
+    loading.go.set()
+    other.generate()
+    other.wait(10)
+    assert other.model is one.model
+    assert len(loading.calls) == 1
+    until(lambda: one.status["phase"] == other.status["phase"] == "ready")

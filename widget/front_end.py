@@ -1,0 +1,84 @@
+"""What the front end's messages do. They come on the main thread or on a subshell's, and nothing they do raises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..kernel_side.request import Problem, Request, SettingsError
+from .commands import read
+from .runs import Runs
+from .sender import Sender
+from .values import wire_problems
+
+__all__ = ["FrontEnd"]
+
+_log = logging.getLogger(__name__)
+
+
+class FrontEnd:
+    """Handles messages for one scope.
+
+    Parameters
+    ----------
+    runs : Runs
+    sender : Sender
+        Sends the answers.
+    set_settings : callable
+        Takes settings that were edited; raises SettingsError.
+    request : callable
+        Returns what would run now, without a prompt and settings in the message; raises SettingsError.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        sender: Sender,
+        set_settings: Callable[[dict[str, Any]], None],
+        request: Callable[[], Request],
+    ) -> None:
+        self._runs = runs
+        self._sender = sender
+        self._set_settings = set_settings
+        self._request = request
+
+    def handle(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        """Handle a custom message."""
+        message = read(content)
+        if message is not None:
+            self._answering(lambda: self._do(message))
+
+    def stop(self, run: str | None) -> None:
+        """Stop a run, by the control comm: on whatever thread, while anything else goes on."""
+        self._runs.act("stop", run)
+
+    def model_loaded(self) -> None:
+        """Start what was asked for while the model was loading."""
+        self._answering(self._runs.start_pending)
+
+    def _do(self, message: Any) -> None:
+        if isinstance(message, list):
+            raise SettingsError(message)
+        kind, run = message["kind"], message.get("run")
+        if kind == "generate":
+            self._runs.ask(Request.make(message["prompt"], message["settings"]))
+        elif kind == "settings":
+            self._set_settings(message["settings"])
+            self._sender.problems([])
+        elif kind == "pull":
+            self._sender.pull(max(0, message["from"]), run)
+        elif kind == "step" and run is None and not self._runs.going:
+            self._runs.ask(self._request(), paused=True)
+        else:
+            self._runs.act(kind, run)
+
+    def _answering(self, work: Callable[[], None]) -> None:
+        """Do it; whoever pressed the button learns what was wrong."""
+        try:
+            work()
+        except SettingsError as error:
+            self._sender.problems(wire_problems(error.problems))
+        except Exception as error:  # noqa: BLE001 - a model's or a tokenizer's, of any kind
+            _log.debug("genscope: a command of the front end failed", exc_info=True)
+            self._sender.problems(wire_problems([Problem("prompt", None, f"{type(error).__name__}: {error}", "")]))
