@@ -360,7 +360,7 @@ class Run:
         for callback in callbacks:
             try:
                 callback(self)
-            except Exception:
+            except Exception:  # noqa: BLE001 - the others wait for their call
                 _log.exception("a callback of run %s failed", self.id)
         _going.discard(self)
 

@@ -163,10 +163,11 @@ class Sender:
             self._context.run(work)
         except Exception:  # noqa: BLE001 - of a comm, of any kind
             if not self._closed:
-                # The way to the front end is broken; the run itself is not, so only the stream ends.
+                # The way to the front end is broken; the run itself is not, so only the stream stands still.
                 _log.exception("genscope: a message to the front end could not be sent")
             self._traits = {}
-            self._stream = None
+            if self._stream is not None:  # kept, for the front end to pull
+                self._stream.ended = self._stream.told = True
 
     def _next(self) -> list[tuple[contextvars.Context, Callable[[], None]]] | None:
         """Wait for commands or for the next frame; None, and the thread is over, when nothing is left to do."""

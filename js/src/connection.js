@@ -38,6 +38,8 @@ export class Connection {
   #host = null;
   /** @type {ReturnType<typeof setTimeout> | null} */
   #waiting = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #expecting;
   #patience = PULL_TIMEOUT_MS;
   #heard = Date.now();
 
@@ -54,8 +56,16 @@ export class Connection {
     // The host's event, not in anywidget's types: the comm died with its kernel, or is back.
     model.on("comm_live_update", this.#live);
     model.on("change", this.#meet);
-    const clock = setInterval(() => this.silence > 0 && onChange(null), 1000);
+    model.on("change:state", this.#expect);
+    const clock = setInterval(() => {
+      if (this.silence > 0) {
+        this.#pull(this.state.record.n, this.state.run);
+        onChange(null);
+      }
+    }, 1000);
     signal.addEventListener("abort", () => {
+      model.off("change:state", this.#expect);
+      clearTimeout(this.#expecting);
       model.off("msg:custom", this.#receive);
       model.off("comm_live_update", this.#live);
       model.off("change", this.#meet);
@@ -136,6 +146,17 @@ export class Connection {
       this.#waiting = null;
     }
   }
+
+  /** Traits and messages go the same way, but one may be lost alone: when they still disagree a while later, ask. */
+  #expect = () => {
+    clearTimeout(this.#expecting);
+    this.#expecting = setTimeout(() => {
+      const told = this.#model.get("state");
+      if (told !== undefined && told !== (this.state.status?.state ?? "idle")) {
+        this.#pull(0, null);
+      }
+    }, PULL_TIMEOUT_MS);
+  };
 
   /** Something came. If more is still missing it is on its way: watch for it, without asking again now. */
   #answered() {

@@ -63,9 +63,35 @@ describe("pulls", () => {
     vi.advanceTimersByTime(1500);
     expect(pulls()).toHaveLength(2);
     model.receive(run.data(3, 6));
-    vi.advanceTimersByTime(60_000);
+    vi.advanceTimersByTime(4500); // longer, and silence would be a reason to ask
     expect(pulls()).toHaveLength(2);
     expect(connection.state.record.n).toBe(6);
+  });
+
+  test("silence of a living run makes a pull from where the record stands", () => {
+    const { model, pulls } = connect();
+    model.receive(run.begin(0));
+    model.receive(run.data(0, 3));
+    vi.advanceTimersByTime(5000);
+    expect(pulls()).toHaveLength(1);
+    vi.advanceTimersByTime(2000);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", from: 3 }]);
+  });
+
+  test("a run of which only the trait tells makes a pull; one that is known makes none", () => {
+    const { model, pulls } = connect({ state: "idle" });
+    vi.advanceTimersByTime(60_000);
+    model.set("state", "finished");
+    vi.advanceTimersByTime(1900);
+    expect(pulls()).toHaveLength(1);
+    vi.advanceTimersByTime(200);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", from: 0 }]);
+    model.receive(run.begin(0));
+    model.receive(run.data(0, 6));
+    model.receive(run.end({ state: "stopped" }));
+    model.set("state", "stopped");
+    vi.advanceTimersByTime(60_000);
+    expect(pulls()).toHaveLength(2);
   });
 
   test("a lost slice is asked for from where the record stands", () => {

@@ -223,7 +223,7 @@ def prompt_logits(
         As ``generate`` prepared them; the cache in it is not used.
     chunk : int
         Positions a forward pass, so that logits of a long prompt are never all held at once by the model. Prompts up to
-        this length take one pass.
+        this length take one pass, as do all prompts of recurrent models.
 
     Yields
     ------
@@ -233,7 +233,7 @@ def prompt_logits(
         Shape ``(batch, positions, vocabulary)``, consecutive slices.
     """
     length = input_ids.shape[1]
-    if model._is_stateful:  # a recurrent state cannot be continued by several tokens at once (transformers 5.24)
+    if model._is_stateful:  # noqa: SLF001 - a recurrent state cannot take several tokens at once (transformers 5.24)
         chunk = length
     mask = model_kwargs.get("attention_mask")
     positions = model_kwargs.get("position_ids")

@@ -130,10 +130,11 @@ class InProcessEngine:
         return ids
 
     def _check_ids(self, request: Request, ids: list[int]) -> None:
-        """Refuse ids that the model does not have: on a GPU looking one up breaks all that follows, not this run alone."""
-        size = self.model.get_input_embeddings().weight.shape[0]
-        if max(ids) >= size:
-            message = f"its token {self.tokenizer.decode([max(ids)])!r} has the id {max(ids)}, but the model knows {size} tokens"
+        """Refuse ids that the model does not have: on a GPU, looking one up breaks all later work too."""
+        size, largest = self.model.get_input_embeddings().weight.shape[0], max(ids)
+        if largest >= size:
+            token = self.tokenizer.decode([largest])
+            message = f"its token {token!r} has the id {largest}, but the model knows {size} tokens"
             way_out = "Use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) first."
             raise SettingsError([Problem("prompt", request.prompt, message, way_out)])
 

@@ -165,5 +165,7 @@ def test_a_setting_named_like_a_strategy_is_unknown_under_its_own_name() -> None
 
 
 def test_half_a_character_in_a_prompt_is_named() -> None:
-    with pytest.raises(SettingsError, match=r"^prompt: the prompt has half a character \('\\ud83d'\) at position 2\. Delete"):
+    with pytest.raises(
+        SettingsError, match=r"^prompt: the prompt has half a character \('\\ud83d'\) at position 2\. Delete"
+    ):
         Request.make("hi\ud83d", {})

@@ -210,7 +210,7 @@ def test_it_can_be_closed_from_inside_a_send():
     assert len(sent) == 1
 
 
-def test_a_sink_that_raises_ends_the_stream_and_not_the_sender(bench, caplog):
+def test_a_sink_that_raises_stops_the_stream_until_it_is_pulled_and_not_the_sender(bench, caplog):
     good = bench.sender._send_now
     bench.sender._send_now = lambda message: 1 / 0
     run = bench.run(FakeEngine(10))
@@ -218,6 +218,10 @@ def test_a_sink_that_raises_ends_the_stream_and_not_the_sender(bench, caplog):
     assert bench.sender.flush(5)
     assert "could not be sent" in caplog.text
     bench.sender._send_now = good
+    bench.sender.pull(0)  # the front end noticed
+    assert bench.sender.flush(5)
+    assert bench.front.rows() == wire_rows(run.record)
+    assert bench.front.end is not None
     second = bench.run(FakeEngine(10))
     second.wait()
     assert bench.sender.flush(5)
