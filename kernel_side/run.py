@@ -35,7 +35,7 @@ __all__ = ["Run", "RunState", "RunStatus"]
 
 RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
 _OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
-_EXIT_GRACE = 10.0
+_EXIT_GRACE = 30.0
 """Seconds that the interpreter's exit waits for runs that go on: for the step, or the prefill, that each is in."""
 
 _log = logging.getLogger(__name__)
@@ -92,6 +92,8 @@ class RunStatus:
 
 class Run:
     """One generation in a background thread. It is queued at once and starts when the model is free.
+
+    One that still goes on when the interpreter exits is stopped.
 
     Parameters
     ----------

@@ -57,6 +57,9 @@ def observe(
     -----
     ``custom_generate`` with a callable is public in transformers 5.24; it makes ``generate`` drop ``streamer=``,
     ``assistant_model=``, and ``tokenizer=`` (so pass stop strings as a ``StopStringCriteria``).
+
+    When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
+    Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
     observation = _Observation(streamers, seed, stop)
 

@@ -78,8 +78,9 @@ class InProcessEngine:
         Raises
         ------
         SettingsError
-            When the prompt gives no tokens, does not fit, or needs a chat template that is not there; or when fewer
-            tokens fit behind it than were asked for.
+            When the prompt gives no tokens, has one that the model does not know, does not fit, or needs a chat
+            template that is not there; when fewer tokens fit behind it than were asked for; when the model gives no
+            attentions that were to be kept.
         """
         settings = request.settings
         ids = self._tokenize(request)

@@ -31,7 +31,8 @@ class Windowed:
     def __init__(self, decode: Callable[[list[int]], str]) -> None:
         self._decode = decode
         self._window: list[int] = []  # the first tokens are context
-        self._done = 0  # characters of the decoded window that were given out
+        self._given = ""  # the part of the decoded window that was given out
+        self._doubts = 0  # tokens in a row after which the window decodes otherwise
         self.holding = False  # whether the last token left a character unfinished
 
     def push(self, token_id: int) -> str:
@@ -41,23 +42,28 @@ class Windowed:
         end = len(text)
         while len(text) - end < _MOST_HELD and text.endswith(_REPLACEMENT, 0, end):
             end -= 1
+        # Some decoders replace a whole run of bytes until its last character is whole again.
+        self._doubts = 0 if text.startswith(self._given) else self._doubts + 1
         too_long = len(self._window) > _LONGEST_WINDOW
         if too_long:
             end = len(text)
+        elif 0 < self._doubts <= _MOST_HELD:
+            end = 0
         self.holding = end < len(text)
-        new = text[self._done : end]
-        self._done = max(self._done, end)
+        new = text[len(self._given) : end]
+        if new:
+            self._given = text[:end]
         if too_long or (new and not self.holding):
             self._shrink()
         return new
 
     def peek(self, token_id: int) -> str:
         """Return what a token would add, without taking it; an unfinished character shows as U+FFFD."""
-        return self._decode([*self._window, token_id])[self._done :]
+        return self._decode([*self._window, token_id])[len(self._given) :]
 
     def tail(self) -> str:
         """Return what is held back."""
-        return self._decode(self._window)[self._done :]
+        return self._decode(self._window)[len(self._given) :]
 
     def fork(self) -> Windowed:
         """Return one that goes on from here."""
@@ -81,4 +87,4 @@ class Windowed:
             start = size - _MOST_CONTEXT
             text = self._decode(self._window[start:])
         self._window = self._window[start:]
-        self._done = len(text)
+        self._given = text

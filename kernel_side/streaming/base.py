@@ -37,7 +37,7 @@ class StepStreamer:
     def end(self, error: BaseException | None = None) -> None:
         """Take the end; ``error`` is the exception that ended the generation, if one did.
 
-        Called once by an observed generation, whatever happens; more calls do nothing.
+        Called once by an observed generation, whatever happens.
         """
         raise NotImplementedError  # abstract, see put
 

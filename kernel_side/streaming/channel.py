@@ -11,13 +11,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Channel", "Ended"]
+__all__ = ["Channel", "Ended", "nothing_came"]
 
 T = TypeVar("T")
 
 
 class Ended(Exception):  # noqa: N818 - a signal, not an error
     """Nothing more will come."""
+
+
+def nothing_came(timeout: float | None) -> TimeoutError:
+    """Make the error of a reader that waited in vain."""
+    return TimeoutError(f"nothing came within {timeout} s; the generation may still be running")
 
 
 class Channel(Generic[T]):
@@ -99,8 +104,7 @@ class Channel(Generic[T]):
         """
         with self._changed:
             if not self._changed.wait_for(lambda: self._items or self._ended or self._closed, timeout):
-                msg = f"nothing came within {timeout} s; the generation may still be running"
-                raise TimeoutError(msg)
+                raise nothing_came(timeout)
             if self._items:
                 item = self._items.popleft()
                 self._changed.notify_all()

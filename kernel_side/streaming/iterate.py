@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from .base import StepStreamer, check_fields
-from .channel import Channel, Ended
+from .channel import Channel, Ended, nothing_came
 from .outputs import Field, PromptOutput, StepOutput
 
 __all__ = ["AsyncOutputIteratorStreamer", "OutputIteratorStreamer"]
@@ -165,7 +165,10 @@ class AsyncOutputIteratorStreamer(_ChannelStreamer):
                 # but then the channel has ended.
                 if self._channel.ended:
                     raise
-            await asyncio.wait_for(self._came.wait(), self.timeout)
+            try:
+                await asyncio.wait_for(self._came.wait(), self.timeout)
+            except TimeoutError:
+                raise nothing_came(self.timeout) from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -329,6 +329,9 @@ def test_a_window_never_begins_inside_a_character():
     assert not token_bytes_of(tokenizer).exact
     # The decoder replaces whole runs of bytes: half a character at their start would spoil the next one.
     assert joined(Detokenizer(tokenizer), byte_ids(fast, "😀😃🎉".encode())) == "😀😃🎉"
+    # What became invalid after it was given out cannot be taken back, and holds nothing up for long.
+    pieces = pieces_of(Detokenizer(tokenizer), byte_ids(fast, "😀".encode() + b"\xff") + ids_of(fast, "x") * 6)
+    assert [piece.text for piece in pieces[3:]] == ["😀", "", "", "", "\ufffd" * 4 + "xxx", "x", "x", "x"]
 
 
 def test_tokens_added_later_are_seen():

@@ -134,7 +134,7 @@ async def test_async_iterator_raises_the_error() -> None:
 
 async def test_async_timeout_and_an_error_of_that_type_differ() -> None:
     streamer = AsyncOutputIteratorStreamer(timeout=0.05)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"nothing came within 0\.05 s"):
         await anext(streamer)
     streamer.end(TimeoutError("from the generation"))
     with pytest.raises(TimeoutError, match="from the generation"):

@@ -51,7 +51,7 @@ def arguments(way, streamer, input_ids=PROMPT, **kwargs):
 
 
 def in_thread(model, way, streamer, *args, **kwargs):
-    thread = threading.Thread(target=model.generate, kwargs=arguments(way, streamer, *args, **kwargs))
+    thread = threading.Thread(target=model.generate, kwargs=arguments(way, streamer, *args, **kwargs), daemon=True)
     thread.start()
     return thread
 
@@ -390,7 +390,7 @@ def test_an_error_reaches_the_reader_after_the_text_that_came(model):
         except BrokenError as error:
             raised.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     texts = []
     with pytest.raises(BrokenError) as caught:
@@ -530,7 +530,7 @@ def test_closing_stops_an_observed_generation(model):
     streamer = TextIteratorStreamer(TOKENIZER, skip_prompt=True)
     kwargs = arguments("observed", streamer, max_new_tokens=400)
     lengths = []
-    thread = threading.Thread(target=lambda: lengths.append(model.generate(**kwargs).shape[1]))
+    thread = threading.Thread(target=lambda: lengths.append(model.generate(**kwargs).shape[1]), daemon=True)
     thread.start()
     with streamer:
         next(streamer)
@@ -542,7 +542,7 @@ def test_closing_stops_an_observed_generation(model):
 def test_closing_wakes_a_reader():
     streamer = TextIteratorStreamer(TOKENIZER)
     read = []
-    reader = threading.Thread(target=lambda: read.append(list(streamer)))
+    reader = threading.Thread(target=lambda: read.append(list(streamer)), daemon=True)
     reader.start()
     time.sleep(0.05)
     streamer.close()
