@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..kernel_side.record.record import Alternative, Record, Token
     from ..kernel_side.run import Run
+    from ..kernel_side.settings import Settings
 
 __all__ = ["caption", "static_html"]
 
@@ -28,6 +29,8 @@ LIMITS = (0.9, 0.7, 0.5, 0.3, 0.1, 0.02)
 MOST_TOKENS = 4000
 """Drawn with colours; what follows is plain text, or the notebook would grow by megabytes."""
 _TITLED_ALTERNATIVES = 3
+_OBSERVE = ("alternatives", "prompt_probabilities", "keep")
+"""Settings that change no token."""
 
 
 def static_html(record: Record, *, caption: str = "", css_class: str | None = None) -> str:
@@ -67,7 +70,21 @@ def caption(run: Run, model: str) -> str:
     status = run.status()
     end = status.error or status.why
     state = f"{status.state} ({end})" if end else status.state
-    return f"{model}, {run.settings.strategy}, {status.generated} tokens, {state}"
+    return f"{model}, {_settings(run.settings)}, {status.generated} tokens, {state}"
+
+
+def _settings(settings: Settings) -> str:
+    """Name the strategy and what a reader needs to get these tokens again: what differs from the defaults."""
+    fields = type(settings).model_fields
+    told = {
+        name: value
+        for name, value in settings
+        if value != fields[name].default and name not in ("strategy", "seed", "max_new_tokens") and name not in _OBSERVE
+    }
+    if settings.strategy != "greedy":
+        told["seed"] = settings.seed
+    details = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
+    return f"{settings.strategy} ({details})" if details else settings.strategy
 
 
 def _legend() -> str:

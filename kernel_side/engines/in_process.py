@@ -203,10 +203,8 @@ class InProcessJob:
     def _inputs(self) -> dict[str, Any]:
         ids = torch.tensor([self.prompt_ids], device=self._engine.model.device)
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        generation_config = self._engine.model.generation_config
-        if generation_config.pad_token_id is None:
-            # One row is never padded; naming any token keeps the library from warning.
-            inputs["pad_token_id"] = next(iter(self._engine.eos_ids()), 0)
+        if self._engine.model.generation_config.pad_token_id is None:
+            inputs["pad_token_id"] = 0  # one row is never padded; naming any token keeps the library from warning
         return inputs
 
     def _why(self) -> str:

@@ -356,7 +356,7 @@ def test_a_saved_notebook_reads_without_a_kernel(notebook: Open) -> None:
     page.open()
     static = page.page.locator(".jp-OutputArea-output").last
     expect(static).to_be_visible()
-    expect(static).to_contain_text("sample, 30 tokens, finished (length)")
+    expect(static).to_contain_text("sample (stop at eos False, seed 3), 30 tokens, finished (length)")
     assert len(words) > 5
     for word in words:
         expect(static).to_contain_text(word)

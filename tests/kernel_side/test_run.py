@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import T5Config, T5ForConditionalGeneration
 
 from genscope.kernel_side.engines.in_process import InProcessEngine
 from genscope.kernel_side.record.export import record_from_json
@@ -676,7 +677,7 @@ def test_text_leaves_special_tokens_out_and_has_the_unfinished_character_at_the_
 )
 def test_stop_strings_end_the_run_with_the_token_that_completes_them(string: str, text: str) -> None:
     ids = tiny_tokenizer()("x é🙂 the end")["input_ids"]
-    run = Run(saying(ids), request(stop_strings=[string], max_new_tokens=len(ids))).wait(30)
+    run = Run(saying(ids), request(stop_strings=["q", string], max_new_tokens=len(ids))).wait(30)
     assert (run.text, run.why) == (text, f"stop string {string!r}")
 
 
@@ -723,3 +724,19 @@ def test_small_number_formats_give_the_tokens_of_generate(kind: str, dtype: torc
     wanted = on.model.generate(**ids, max_new_tokens=12, do_sample=True, top_p=0.9, eos_token_id=None)
     assert run.record.ids() == wanted[0].tolist()
     assert all(token.raw_logprob is not None for token in run.record[1:])
+
+
+def test_an_end_of_sequence_that_was_not_to_end_it_is_no_reason() -> None:
+    run = Run(saying([5, EOS, 6, EOS]), request(max_new_tokens=4)).wait(30)
+    assert (run.record.ids("generated"), run.why) == ([5, EOS, 6, EOS], "length")
+
+
+def test_an_encoder_decoder_model_is_refused() -> None:
+    config = T5Config(vocab_size=300, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    with pytest.raises(ValueError, match="T5ForConditionalGeneration is an encoder-decoder model; give a decoder-only"):
+        InProcessEngine(T5ForConditionalGeneration(config), tiny_tokenizer())
+
+
+def test_a_request_may_fill_the_context_to_the_last_token() -> None:
+    job = engine().prepare(request("x" * 500, max_new_tokens=12))
+    assert len(job.prompt_ids) + job.request.settings.max_new_tokens == 512

@@ -7,9 +7,12 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from fake_engine import FakeEngine
 
 from genscope.kernel_side.record.record import Alternative, Record, Token
-from genscope.widget.static_html import FAINT, INK, MOST_TOKENS, PAPER, PROMPT, RAMP, static_html
+from genscope.kernel_side.request import Request
+from genscope.kernel_side.run import Run
+from genscope.widget.static_html import FAINT, INK, MOST_TOKENS, PAPER, PROMPT, RAMP, caption, static_html
 
 NASTY = ["<script>alert(1)</script>", '"', "'", "&", "&lt;", "<s>", "👩‍👩‍👧", "</div>", "a\tb\n\nc", "]]>", "<!--"]
 
@@ -170,3 +173,16 @@ def test_the_end_of_a_very_long_run_is_plain_text():
     reader = Reader(static_html(Record([token(i, f"{i},") for i in range(count)])))
     assert len(reader.spans) == MOST_TOKENS + 1
     assert reader.spans[-1] == "".join(f"{i}," for i in range(MOST_TOKENS, count))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, "greedy"),
+        ({"stop_strings": ["\n"], "alternatives": 3}, "greedy (stop strings ['\\n'])"),
+        ({"strategy": "sample", "temperature": 0.7, "seed": 5}, "sample (temperature 0.7, seed 5)"),
+    ],
+)
+def test_the_caption_tells_what_makes_the_tokens_again(settings, told):
+    run = Run(FakeEngine(2), Request.make("x", settings, max_new_tokens=2)).wait(30)
+    assert caption(run, "tiny") == f"tiny, {told}, 2 tokens, finished (length)"

@@ -9,10 +9,11 @@ import threading
 import pytest
 import torch
 import transformers
+from torch.overrides import _get_current_function_mode_stack
 from transformers import GenerationMixin
 
 from genscope.kernel_side.decoding.observe import observe
-from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, UnobservableError, prompt_logits
+from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, Tap, UnobservableError, prompt_logits
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer
 from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
@@ -191,3 +192,72 @@ def test_prompt_logits_of_a_recurrent_model_come_in_one_pass(masked: bool) -> No
         [(start, logits)] = prompt_logits(model, ids, {"attention_mask": torch.ones_like(ids)} if masked else {})
         assert torch.equal(logits, model(ids).logits)
     assert start == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_prompt_logits_do_not_depend_on_left_padding(kind: Kind) -> None:
+    model, prompt = tiny_model(kind), inputs(batch=2)
+    prompt["input_ids"][1, :3] = 0
+    prompt["attention_mask"][1, :3] = 0
+    prompts: list[PromptOutput] = []
+    streamer = OutputStreamer(lambda _: None, on_prompt=prompts.append, fields=["prompt_logits"])
+    model.generate(**prompt, **PLAIN, **observe(streamer))
+    assert prompts[0].logits is not None
+    with torch.no_grad():
+        alone = model(prompt["input_ids"][1:, 3:]).logits
+    torch.testing.assert_close(prompts[0].logits[1:, 3:], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_draws_are_seeded_where_tokens_are_chosen_and_nowhere_else() -> None:
+    model, sampled = tiny_model("llama"), PLAIN | {"do_sample": True}
+    depths: list[int] = []
+
+    def note() -> bool:
+        depths.append(len(_get_current_function_mode_stack()))
+        return False
+
+    model.generate(**inputs(), **sampled, **observe(seed=1, stop=note))
+    assert depths == [0] * 8
+    with pytest.raises(RuntimeError, match="probability tensor"):  # of torch.multinomial
+        model.generate(
+            **inputs(), **sampled, logits_processor=[lambda _, scores: scores * torch.nan], **observe(seed=1)
+        )
+    assert _get_current_function_mode_stack() == []
+
+
+def test_a_step_after_all_rows_have_ended_is_not_committed() -> None:
+    # As on Apple's MPS, where the library notices the end one step late and undoes that step.
+    steps: list[StepOutput] = []
+    tap = Tap(frozenset(["scores"]), lambda step: steps.append(step) is not None)
+    sequences, scores = torch.tensor([[7, 8], [7, 9]]), torch.zeros(2, 300)
+    for ended in ([True, False], [False, True], [False, False]):
+        tap.on_logits(scores, scores)
+        tap.on_tokens(sequences, lambda ended=ended: torch.tensor(ended))  # type: ignore[misc]
+    assert [(step.step, step.active.tolist(), step.finished.tolist()) for step in steps] == [
+        (0, [True, True], [True, False]),
+        (1, [False, True], [True, True]),
+    ]
+
+
+def test_what_one_step_gave_is_never_handed_out_with_the_next() -> None:
+    steps: list[StepOutput] = []
+    tap = Tap(frozenset(["scores"]), lambda step: steps.append(step) is not None)
+    tap.on_logits(torch.zeros(1, 300), torch.ones(1, 300))
+    for _ in range(2):
+        tap.on_tokens(torch.tensor([[7, 8]]), lambda: torch.tensor([False]))
+    assert steps[0].scores is not None
+    assert steps[1].scores is None
+
+
+@pytest.mark.parametrize("fields", [[], ["logits"], ["hidden_states"]])
+def test_only_what_was_asked_for_is_computed(fields: list[str]) -> None:
+    model, asked = tiny_model("llama"), set()
+    forward = model.forward
+
+    def note(*args: object, **kwargs: object) -> object:
+        asked.update(name for name, value in kwargs.items() if name.startswith("output_") and value)
+        return forward(*args, **kwargs)
+
+    model.forward = note
+    model.generate(**inputs(), **PLAIN, **observe(OutputStreamer(lambda _: None, fields=fields)))  # type: ignore[arg-type]
+    assert asked == {f"output_{name}" for name in fields if name == "hidden_states"}
