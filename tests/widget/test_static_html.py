@@ -7,8 +7,8 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from fake_engine import FakeEngine
 
+from fake_engine import FakeEngine
 from genscope.kernel_side.record.record import Alternative, Record, Token
 from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import Run
