@@ -17,15 +17,15 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .engines.base import Engine
 from .record.export import record_to_json, to_frame
 from .record.record import Record, Token
 from .request import Request, Settings
+from .run_status import RunState, RunStatus
 from .stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "RunState", "RunStatus"]
 
-RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
 _OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
 _EXIT_GRACE = 30.0
 """Seconds that the interpreter's exit waits for runs that go on: for the step, or the prefill, that each is in."""
@@ -51,43 +50,6 @@ def _stop_all() -> None:
     deadline = time.monotonic() + _EXIT_GRACE
     for run in going:
         run._thread.join(max(0.0, deadline - time.monotonic()))  # noqa: SLF001 - its own module
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """Where a run stands, measured at one moment. None is unknown.
-
-    Attributes
-    ----------
-    state : str
-        One of :data:`RunState`.
-    why : str or None
-        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished.
-    error : str or None
-        Type and message of the exception that ended the run.
-    generated : int
-        Generated tokens.
-    elapsed : float
-        Seconds since the run left the queue, pauses left out.
-    first_token : float or None
-        Seconds from leaving the queue to the first generated token.
-    tokens_per_second : float or None
-        After the first token, pauses left out.
-    observation_share : float or None
-        Share of ``elapsed``, 0 to 1, that measuring and recording took.
-    queue_ahead : int
-        Runs of this model that go first.
-    """
-
-    state: RunState
-    why: str | None
-    error: str | None
-    generated: int
-    elapsed: float
-    first_token: float | None
-    tokens_per_second: float | None
-    observation_share: float | None
-    queue_ahead: int
 
 
 class Run:
@@ -111,7 +73,8 @@ class Run:
     record : Record
         The tokens so far; kept however the run ends.
     output : object
-        What ``generate`` returned (of the in-process engine a ``GenerateDecoderOnlyOutput``), None before the end.
+        What ``generate`` returned (of the in-process engine a ``GenerateDecoderOnlyOutput``, without its cache), None
+        before the end.
     error : BaseException or None
         What ended a failed run.
     why : str or None
@@ -324,18 +287,25 @@ class Run:
         return self.wait()
 
     def __iter__(self) -> Iterator[Token]:
-        """Iterate over the generated tokens as they come; raises what the run failed with, after the last one."""
+        """Iterate over the generated tokens as they come; raises what the run failed with, after the last one.
+
+        A KeyboardInterrupt while waiting for the next token stops the run, as in :meth:`wait`.
+        """
         position = self.prompt_tokens
-        while True:
-            over = self.over  # asked before the record: no token comes after
-            if position < len(self.record):
-                yield self.record[position]
-                position += 1
-            elif over:
-                self.wait()
-                return
-            else:
-                self.record.wait_beyond(position, 0.1)
+        try:
+            while True:
+                over = self.over  # asked before the record: no token comes after
+                if position < len(self.record):
+                    yield self.record[position]
+                    position += 1
+                elif over:
+                    self.wait()
+                    return
+                else:
+                    self.record.wait_beyond(position, 0.1)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
 
     # What it does
 

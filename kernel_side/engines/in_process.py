@@ -196,6 +196,8 @@ class InProcessJob:
             return_dict_in_generate=True,
             **observe(self._recorder, seed=settings.seed, stop=stop),
         )
+        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device.
+        output.cache = None
         if told_to_stop:
             return Outcome(None, output)
         return Outcome(stop_string.why or self._why(), output)

@@ -131,7 +131,7 @@ def _unpack(row: list[float], width: int, *, with_scores: bool) -> Measures:
     return Measures(
         raw_logprob=raw_chosen,
         logprob=processed_chosen if with_scores else None,
-        entropy=max(entropy, 0.0),
+        entropy=max(0.0, entropy),  # in this order, which makes -0.0 0.0
         rank=int(rank),
         candidates=tuple(
             Candidate(int(token), raw, processed if with_scores else None)

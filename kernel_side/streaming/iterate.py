@@ -23,7 +23,19 @@ Output = PromptOutput | StepOutput
 class _ChannelStreamer(StepStreamer):
     """A streamer whose outputs go into a channel."""
 
-    _channel: Channel[Output]
+    def __init__(
+        self,
+        fields: Iterable[Field] = ("scores", "logits"),
+        *,
+        timeout: float | None = None,
+        max_queue: int = 64,
+    ) -> None:
+        self.fields = check_fields(fields)
+        self.timeout = timeout
+        self._channel: Channel[Output] = Channel(max_queue, on_change=self._wake)
+
+    def _wake(self) -> None:
+        """Tell a reader that does not wait in the channel itself that something came."""
 
     @property
     def closed(self) -> bool:
@@ -68,17 +80,6 @@ class OutputIteratorStreamer(_ChannelStreamer):
     ...     for output in streamer:
     ...         print(output.tokens)
     """
-
-    def __init__(
-        self,
-        fields: Iterable[Field] = ("scores", "logits"),
-        *,
-        timeout: float | None = None,
-        max_queue: int = 64,
-    ) -> None:
-        self.fields = check_fields(fields)
-        self.timeout = timeout
-        self._channel = Channel(max_queue)
 
     def __iter__(self) -> Iterator[Output]:
         return self
@@ -131,11 +132,9 @@ class AsyncOutputIteratorStreamer(_ChannelStreamer):
         timeout: float | None = None,
         max_queue: int = 64,
     ) -> None:
-        self.fields = check_fields(fields)
-        self.timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._came = asyncio.Event()
-        self._channel = Channel(max_queue, on_change=self._wake)
+        super().__init__(fields, timeout=timeout, max_queue=max_queue)
 
     def close(self) -> None:
         """Hang up, see :meth:`OutputIteratorStreamer.close`; from any thread."""

@@ -169,3 +169,7 @@ def test_half_a_character_in_a_prompt_is_named() -> None:
         SettingsError, match=r"^prompt: the prompt has half a character \('\\ud83d'\) at position 2\. Delete"
     ):
         Request.make("hi\ud83d", {})
+
+
+def test_an_exact_number_of_tokens_may_be_asked_for() -> None:
+    assert make_settings(min_new_tokens=5, max_new_tokens=5).min_new_tokens == 5

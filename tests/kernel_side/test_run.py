@@ -120,6 +120,7 @@ def test_prompt_probabilities() -> None:
 def test_keep_nothing_by_default() -> None:
     output = Run(engine(), request()).wait(60).output
     assert output.scores is output.logits is output.attentions is output.hidden_states is None
+    assert output.cache is None
 
 
 def test_text_joins_and_equals_the_decode() -> None:
@@ -291,6 +292,28 @@ def test_keyboard_interrupt_in_wait_stops_the_run() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     until(lambda: run.state == "stopped")
+
+
+def test_keyboard_interrupt_in_iteration_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(engine(), request(max_new_tokens=400), paused=True)
+    tokens = iter(run)
+    next(tokens)
+    until(lambda: run.state == "paused")
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.record, "wait_beyond", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(tokens)
+    until(lambda: run.state == "stopped")
+
+
+def test_leaving_the_iteration_lets_the_run_go_on() -> None:
+    run = Run(engine(), request())
+    for _ in run:
+        break
+    assert run.wait(30).state == "finished"
 
 
 async def test_await_lets_the_loop_run_and_raises_errors() -> None:

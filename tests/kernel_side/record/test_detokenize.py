@@ -467,3 +467,12 @@ def test_a_token_costs_the_same_after_a_long_text(demo):
     early = min(seconds(ids[:2000]) for _ in range(5))
     seconds(ids)
     assert min(seconds(ids[:2000]) for _ in range(5)) < 3 * early
+
+
+def test_a_space_stripped_from_a_run_of_byte_tokens_is_not_taken_from_the_token_behind():
+    tokenizer = tokenizer_named("llama")
+    detokenizer = Detokenizer(tokenizer)
+    tokens = ["<0x20>", "<0xC3>", "<0xA9>", "a"]
+    pieces = [detokenizer.push(tokenizer.convert_tokens_to_ids(token)) for token in tokens]
+    assert [piece.text for piece in pieces] == ["", "", "", "éa"]
+    assert (pieces[-1].shown, pieces[-1].bytes) == ("a", b"a")

@@ -84,3 +84,13 @@ def test_against_numpy_in_double_precision(values: np.ndarray, tokens: list[int]
         assert [candidate.raw_logprob for candidate in got.candidates] == pytest.approx(
             np.sort(logprobs)[::-1][:5], abs=1e-4
         )
+
+
+def test_scores_that_leave_no_token_possible_are_an_error() -> None:
+    with pytest.raises(NonFiniteLogitsError, match="all -inf"):
+        measure(torch.zeros(1, 4), torch.full((1, 4), -INF), torch.tensor([1]), candidates=2)
+
+
+def test_no_entropy_is_zero_without_a_sign() -> None:
+    [got] = measure(torch.tensor([[0.0, -INF, -INF]]), None, torch.tensor([0]), candidates=1)
+    assert str(got.entropy) == "0.0"

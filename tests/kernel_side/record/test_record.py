@@ -154,3 +154,13 @@ def test_frame_survives_csv() -> None:
     )
     back = pd.read_csv(StringIO(frame.to_csv(index=False)))
     assert back["text"].tolist() == NASTY[:5]
+
+
+def test_no_surprisal_is_zero_without_a_sign() -> None:
+    certain = Token(0, 5, "a", shown="a", bytes=b"a", group=0, special=False, origin="generated", raw_logprob=0.0)
+    assert str(certain.surprisal) == "0.0"
+
+
+def test_json_refuses_what_strict_json_cannot_hold() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        record_to_json(Record(), {"temperature": math.nan})

@@ -81,3 +81,15 @@ def test_a_step_without_logits_is_refused() -> None:
     step = StepOutput(0, 1, torch.tensor([1]), ~done, done, 0.0)
     with pytest.raises(ValueError, match="without logits and scores cannot be recorded"):
         Recorder(tiny_tokenizer()).put(step)
+
+
+def test_seconds_of_a_token_are_those_since_the_one_before() -> None:
+    class Clock:
+        def since_start(self, moment: float) -> float:
+            return moment - 100
+
+    recorder = Recorder(tiny_tokenizer(), clock=Clock())
+    logits, one = torch.zeros(1, 300), torch.tensor([True])
+    for step, moment in enumerate((110.0, 110.5, 112.0)):
+        recorder.put(StepOutput(step, step + 1, torch.tensor([5]), one, ~one, moment, scores=logits, logits=logits))
+    assert [token.seconds for token in recorder.record] == [10.0, 0.5, 1.5]

@@ -192,3 +192,26 @@ def test_several_readers_share_the_outputs() -> None:
         reader.join(30)
     assert sorted(output.step for part in got for output in part if isinstance(output, StepOutput)) == list(range(6))
     assert len(got) == 3
+
+
+def test_channel_drops_what_is_held_and_what_still_comes_once_the_reader_hung_up() -> None:
+    channel: Channel[int] = Channel()
+    channel.put(1)
+    channel.close()
+    channel.put(2)
+    with pytest.raises(Ended):
+        channel.get(0)
+
+
+async def test_async_reader_waits_anew_after_each_output() -> None:
+    streamer = AsyncOutputIteratorStreamer(timeout=0.05)
+    prompt = PromptOutput(torch.zeros(1, 1))
+    streamer.put(prompt)
+    assert await anext(streamer) is prompt
+    async with asyncio.timeout(30):
+        with pytest.raises(TimeoutError, match="nothing came"):
+            await anext(streamer)
+
+
+def test_one_field_may_be_given_as_its_name() -> None:
+    assert OutputStreamer(print, fields="logits").fields == {"logits"}  # type: ignore[arg-type]

@@ -1,0 +1,47 @@
+"""Where a run stands: its state and its numbers at one moment. How they come about is in ``run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["RunState", "RunStatus"]
+
+RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Where a run stands, measured at one moment. None is unknown.
+
+    Attributes
+    ----------
+    state : str
+        One of :data:`RunState`.
+    why : str or None
+        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished.
+    error : str or None
+        Type and message of the exception that ended the run.
+    generated : int
+        Generated tokens.
+    elapsed : float
+        Seconds since the run left the queue, pauses left out.
+    first_token : float or None
+        Seconds from leaving the queue to the first generated token.
+    tokens_per_second : float or None
+        After the first token, pauses left out.
+    observation_share : float or None
+        Share of ``elapsed``, 0 to 1, that measuring and recording took.
+    queue_ahead : int
+        Runs of this model that go first.
+    """
+
+    state: RunState
+    why: str | None
+    error: str | None
+    generated: int
+    elapsed: float
+    first_token: float | None
+    tokens_per_second: float | None
+    observation_share: float | None
+    queue_ahead: int
