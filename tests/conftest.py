@@ -41,6 +41,8 @@ for _name in (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Last: Playwright keeps an event loop running in this thread, in which pytest-asyncio can start none.
+    items.sort(key=lambda item: item.path.is_relative_to(ROOT / "tests" / "browser"))
     for item in items:
         if "demo" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
