@@ -31,6 +31,9 @@ __all__ = [
     "settings_schema",
 ]
 
+_LONGEST_VALUE = 60
+"""Characters of a value that an error quotes."""
+
 _ADAPTER: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discriminator="strategy")])
 _BY_NAME: dict[str, type[Settings]] = {cls.model_fields["strategy"].default: cls for cls in get_args(Settings)}
 
@@ -98,8 +101,48 @@ def _problem(chosen: type[Settings], given: Mapping[str, Any], details: Mapping[
     if details["type"] == "extra_forbidden":
         return _unknown_field(chosen, field, value)
     extra = cast("dict[str, Any]", chosen.model_fields[field].json_schema_extra or {})
-    reason = str(details["msg"])
-    return Problem(field, value, f"{value!r} is not allowed: {reason[0].lower()}{reason[1:]}", extra.get("wayOut", ""))
+    return Problem(field, value, f"{_short(value)} is not allowed: it {_reason(value, details)}", extra["wayOut"])
+
+
+_REASONS = {
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "is not a number",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "int_parsing": "is not a whole number",
+    "int_parsing_size": "is too large",
+    "int_from_float": "is not a whole number",
+    "int_type": "is not a whole number",
+    "bool_parsing": "is neither true nor false",
+    "bool_type": "is neither true nor false",
+    "list_type": "is no list",
+    "string_type": "holds something that is no text",
+    "string_too_short": "holds an empty text",
+    "string_unicode": "holds half a character",
+    "too_long": "has {actual_length} entries, and {max_length} are the most",
+    "literal_error": "holds something else than {expected}",
+}
+"""What pydantic's errors mean to a person, as what follows "it"."""
+
+
+def _reason(value: object, details: Mapping[str, Any]) -> str:
+    if value is None or value == "":
+        return "is empty"
+    reason = _REASONS.get(details["type"])
+    if reason is None:
+        return f"does not fit ({details['msg']})"
+    limits = details.get("ctx", {}).items()
+    return reason.format_map(
+        {name: int(at) if isinstance(at, float) and at.is_integer() else at for name, at in limits}
+    )
+
+
+def _short(value: object) -> str:
+    """Write a value as Python does, a long one with its middle left out."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE // 2]}…{text[-_LONGEST_VALUE // 4 :]}"
 
 
 def _unknown_field(chosen: type[Settings], field: str, value: object) -> Problem:

@@ -24,8 +24,8 @@ class RunStatus:
         Type and message of the exception that ended the run.
     generated : int
         Generated tokens.
-    elapsed : float
-        Seconds since the run left the queue, pauses left out.
+    elapsed : float or None
+        Seconds since the run left the queue, pauses left out; None before it did.
     first_token : float or None
         Seconds from leaving the queue to the first generated token.
     tokens_per_second : float or None
@@ -40,7 +40,7 @@ class RunStatus:
     why: str | None
     error: str | None
     generated: int
-    elapsed: float
+    elapsed: float | None
     first_token: float | None
     tokens_per_second: float | None
     observation_share: float | None

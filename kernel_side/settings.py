@@ -60,7 +60,7 @@ class _Common(BaseModel):
         group="length",
         title="New tokens, at most",
         description="The run ends after this many generated tokens.",
-        way_out="Use a whole number of at least 1.",
+        way_out="Use a whole number from 1 to 1,000,000.",
     )
     min_new_tokens: int = _setting(
         0,
@@ -69,7 +69,7 @@ class _Common(BaseModel):
         group="length",
         title="New tokens, at least",
         description="The end-of-sequence token is not allowed before this many tokens.",
-        way_out="Use 0 or a whole number up to max_new_tokens.",
+        way_out="Use 0, or a whole number up to max_new_tokens.",
     )
     stop_at_eos: bool = _setting(
         True,
@@ -166,7 +166,7 @@ class _Sampling(_Common):
         group="strategy",
         title="Top-k",
         description="Keeps the k most probable tokens; 0 keeps all (arXiv:1805.04833).",
-        way_out="Use 0 to keep all, or a whole number of at least 1.",
+        way_out="Use 0 to keep all, or a whole number up to 1,000,000.",
     )
     top_p: float = _setting(
         1.0,

@@ -8,7 +8,7 @@ __all__ = ["Stopwatch"]
 
 
 class Stopwatch:
-    """Seconds since the start, pauses left out; 0 before it. All moments are ``time.perf_counter()``."""
+    """Seconds since the start, pauses left out. All moments are ``time.perf_counter()``."""
 
     def __init__(self) -> None:
         # The moment at which it showed 0, later by each pause, and since when it stands still. One tuple, replaced as
@@ -36,7 +36,7 @@ class Stopwatch:
         zero, _ = self._state
         return 0.0 if zero is None else moment - zero
 
-    def elapsed(self) -> float:
-        """Return what the watch shows now."""
+    def elapsed(self) -> float | None:
+        """Return what the watch shows now; None before the start."""
         zero, stopped = self._state
-        return 0.0 if zero is None else (time.perf_counter() if stopped is None else stopped) - zero
+        return None if zero is None else (time.perf_counter() if stopped is None else stopped) - zero

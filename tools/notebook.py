@@ -38,6 +38,12 @@ def run(source: Path, target: Path) -> int:
             kernel_name="python3",
             # The front end's code once a scope, and no run in it: what shows without a kernel is the static copy.
             store_widget_state=False,
+            # ipykernel warns that it speaks TCP without encryption, to this process alone.
+            extra_arguments=["--log-level=ERROR"],
+            on_cell_execute=lambda cell, cell_index: print(
+                f"cell {cell_index + 1} of {len(notebook.cells)}: {next(iter(cell.source.splitlines()), '')[:80]}",
+                flush=True,
+            ),
             resources={"metadata": {"path": str(source.parent)}},
         )
         try:

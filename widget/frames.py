@@ -132,7 +132,7 @@ def status_of(run: Streamed) -> wire.Status:
         "why": status.why,
         "error": None if status.error is None else _sendable(status.error),
         "generated": status.generated,
-        "elapsed": round(status.elapsed, 4),
+        "elapsed": None if status.elapsed is None else round(status.elapsed, 4),
         "first_token": _number(status.first_token),
         "tokens_per_second": _number(status.tokens_per_second),
         "observation_share": _number(status.observation_share),

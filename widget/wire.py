@@ -56,8 +56,8 @@ class Status(TypedDict):
     error: str | None
     #: Generated tokens so far.
     generated: int
-    #: Seconds since the run left the queue, its pauses left out.
-    elapsed: float
+    #: Seconds since the run left the queue, its pauses left out; null before it did.
+    elapsed: float | None
     #: Seconds from leaving the queue to the first generated token.
     first_token: float | None
     #: Generated tokens a second after the first, pauses left out; null before the second token.

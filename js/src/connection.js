@@ -1,6 +1,7 @@
 // The line to the kernel: receives `msg:custom`, keeps the state, pulls what is missing, notices silence and death.
 // What a message means is the store's part; what a person sees is the views'.
 import { openControl } from "./control.js";
+import { watchKernel } from "./life.js";
 import { emptyState, isBehind, reduce } from "./store.js";
 
 /** @typedef {import("./wire.js").BackMessage} BackMessage */
@@ -36,6 +37,8 @@ export class Connection {
   #control = null;
   /** @type {HostModel | null} */
   #host = null;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #clock;
   /** @type {ReturnType<typeof setTimeout> | null} */
   #waiting = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -57,21 +60,15 @@ export class Connection {
     model.on("comm_live_update", this.#live);
     model.on("change", this.#meet);
     model.on("change:state", this.#expect);
-    const clock = setInterval(() => {
-      if (this.silence > 0) {
-        this.#pull(this.state.record.n, this.state.run);
-        onChange(null);
-      }
-    }, 1000);
     signal.addEventListener("abort", () => {
       model.off("change:state", this.#expect);
-      clearTimeout(this.#expecting);
       model.off("msg:custom", this.#receive);
       model.off("comm_live_update", this.#live);
       model.off("change", this.#meet);
-      clearInterval(clock);
-      this.#stopWaiting();
+      this.#stopTimers();
     });
+    this.#startClock();
+    watchKernel(model.widget_manager, this.lost, signal);
     this.#findHost();
     this.#pull(0, null);
   }
@@ -85,9 +82,18 @@ export class Connection {
   /** @param {FrontMessage} message */
   send(message) {
     if (this.alive) {
-      this.#model.send(message);
+      try {
+        this.#model.send(message);
+      } catch (error) {
+        // The comm or the kernel connection was disposed: after a shutdown, or with the notebook's tab.
+        console.debug("genscope: a message could not be sent.", error);
+        this.lost();
+      }
     }
   }
+
+  /** The kernel is gone, or this page's line to it: nothing is sent and nothing ticks until the host says otherwise. */
+  lost = () => this.#setAlive(false);
 
   /** Ask for the current run's end, on both ways; a second Stop changes nothing. */
   stop() {
@@ -122,10 +128,26 @@ export class Connection {
    * @param {string | null} run
    */
   #pull(from, run) {
-    if (this.#waiting === null) {
-      this.send(run === null ? { kind: "pull", from } : { kind: "pull", run, from });
+    if (this.alive && this.#waiting === null) {
       this.#wait();
+      this.send(run === null ? { kind: "pull", from } : { kind: "pull", run, from });
     }
+  }
+
+  #startClock() {
+    clearInterval(this.#clock);
+    this.#clock = setInterval(() => {
+      if (this.silence > 0) {
+        this.#pull(this.state.record.n, this.state.run);
+        this.#onChange(null);
+      }
+    }, 1000);
+  }
+
+  #stopTimers() {
+    clearInterval(this.#clock);
+    clearTimeout(this.#expecting);
+    this.#stopWaiting();
   }
 
   #wait() {
@@ -206,17 +228,20 @@ export class Connection {
     }
   }
 
-  #live = () => {
-    const alive = this.#host?.comm_live ?? false;
-    if (alive === this.alive) {
+  #live = () => this.#setAlive(this.#host?.comm_live ?? false);
+
+  /** @param {boolean} alive */
+  #setAlive(alive) {
+    if (alive === this.alive || this.#signal.aborted) {
       return;
     }
     this.alive = alive;
     if (alive) {
+      this.#startClock();
       this.#pull(0, null);
     } else {
-      this.#stopWaiting();
+      this.#stopTimers();
     }
     this.#onChange(null);
-  };
+  }
 }

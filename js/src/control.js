@@ -77,7 +77,13 @@ export function openControl(manager, modelId, signal) {
     if (!ready || ready.isDisposed) {
       return false;
     }
-    ready.send(run === null ? { kind: "stop" } : { kind: "stop", run });
+    try {
+      ready.send(run === null ? { kind: "stop" } : { kind: "stop", run });
+    } catch (error) {
+      // The kernel connection is gone; the widget's own message finds that out, too.
+      console.debug("genscope: Stop could not be sent on the control comm.", error);
+      return false;
+    }
     return true;
   };
   return { stop, opened };

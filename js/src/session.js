@@ -22,6 +22,10 @@ export class Session {
   prompt;
   connection;
   draft;
+  /** The run that was asked to stop: a long step, or a prefill, goes on for a while. @type {string | null} */
+  #stopping = null;
+  /** A conversation that is shown as text now, for the way back. @type {{ messages: ChatMessage[], text: string } | null} */
+  #conversation = null;
 
   #model;
   /** @type {Set<() => void>} */
@@ -145,7 +149,12 @@ export class Session {
    */
   setTrait(name, value) {
     this.#model.set(name, value);
-    this.#model.save_changes();
+    try {
+      this.#model.save_changes();
+    } catch (error) {
+      console.debug(`genscope: ${name} could not be saved.`, error);
+      this.connection.lost();
+    }
     this.refresh();
   }
 
@@ -161,6 +170,22 @@ export class Session {
     clearTimeout(this.#promptTimer);
     this.#promptTimer = setTimeout(() => this.#savePrompt(), PROMPT_DEBOUNCE_MS);
     this.refresh();
+  }
+
+  /**
+   * Text becomes one message, and messages become text; a conversation comes back if its text was left as it is.
+   * @param {string} kind "text" or "chat".
+   */
+  setPromptKind(kind) {
+    const { prompt } = this;
+    if (kind === "text" && typeof prompt !== "string") {
+      const text = prompt.map(({ content }) => content).join("\n\n");
+      this.#conversation = { messages: prompt, text };
+      this.setPrompt(text);
+    } else if (kind === "chat" && typeof prompt === "string") {
+      const kept = this.#conversation?.text === prompt ? this.#conversation.messages : null;
+      this.setPrompt(kept ?? [{ role: "user", content: prompt }]);
+    }
   }
 
   #savePrompt() {
@@ -193,7 +218,13 @@ export class Session {
   }
 
   stop() {
+    this.#stopping = this.state.run;
     this.connection.stop();
+    this.refresh();
+  }
+
+  get stopping() {
+    return this.living && this.connection.alive && this.#stopping !== null && this.#stopping === this.state.run;
   }
 
   /** @param {"pause" | "resume" | "step"} kind */

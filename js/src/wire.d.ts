@@ -20,7 +20,7 @@ export interface Begin {
  * Where a run stands. All numbers are measured; ``null`` is unknown.
  */
 export interface Status {
-  elapsed: number;
+  elapsed: number | null;
   error: string | null;
   first_token: number | null;
   generated: number;

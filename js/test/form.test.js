@@ -174,6 +174,32 @@ describe("editing", () => {
   });
 });
 
+describe("folded groups", () => {
+  const problem = { field: "max_new_tokens", value: "", message: "empty", way_out: "Use more." };
+
+  test("are opened by a new problem, and closed by nobody but the person", async () => {
+    const opened = await open();
+    const group = /** @type {HTMLDetailsElement} */ (opened.find("details[data-group=length]"));
+    const tell = (/** @type {any[]} */ ...problems) => {
+      opened.model.receive({ kind: "problems", problems });
+      paint();
+    };
+    tell(problem);
+    expect(group.open).toBe(true);
+    const box = opened.find("[data-field=max_new_tokens] input");
+    box.focus();
+    tell();
+    expect(group.open).toBe(true);
+    expect(document.activeElement).toBe(box);
+    tell(problem);
+    group.open = false;
+    tell(problem);
+    expect(group.open).toBe(false);
+    tell(problem, { ...problem, field: "min_new_tokens" });
+    expect(group.open).toBe(true);
+  });
+});
+
 describe("Python's word", () => {
   const problem = { field: "temperature", value: "0", message: "0 is not allowed", way_out: "Use more." };
 

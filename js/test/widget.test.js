@@ -109,6 +109,34 @@ describe("prompt", () => {
     expect(opened.model.get("prompt")).toEqual([{ role: "assistant", content: "Yes?" }]);
   });
 
+  test("a conversation comes back from text, unless the text was edited", async () => {
+    const talk = [
+      { role: "system", content: "Be brief." },
+      { role: "user", content: "Hi" },
+    ];
+    const opened = await open({ prompt: talk });
+    const choose = (/** @type {string} */ kind) => {
+      opened.find(`[data-value="${kind}"]`).click();
+      paint();
+      vi.advanceTimersByTime(400);
+      return opened.model.get("prompt");
+    };
+    expect(choose("text")).toBe("Be brief.\n\nHi");
+    expect(choose("chat")).toEqual(talk);
+    choose("text");
+    type(opened.find(".gs-prompt textarea"), "Other");
+    expect(choose("chat")).toEqual([{ role: "user", content: "Other" }]);
+  });
+
+  test("a new message has the keyboard; text may run from right to left", async () => {
+    const opened = await open({ prompt: [{ role: "user", content: "Hi" }] });
+    opened.find(".gs-chat > .gs-add").click();
+    paint();
+    const areas = opened.all(".gs-message textarea");
+    expect(document.activeElement).toBe(areas[1]);
+    expect(areas.map((area) => area.getAttribute("dir"))).toEqual(["auto", "auto"]);
+  });
+
   test("there is no choice where the model has no chat template", async () => {
     const opened = await open();
     expect(opened.all('[data-value="chat"]')).toEqual([]);
@@ -152,6 +180,19 @@ describe("status", () => {
     });
     expect(opened.find(".gs-state").textContent?.trim()).toBe("finished: stop string '\\n'");
     expect(opened.find(".gs-status .gs-progress").getAttribute("style")).toBe("--share:0.2500");
+  });
+
+  test.each([
+    ["eos", 7, "finished: end of sequence"],
+    ["length", 1200, "finished: reached 1,200 tokens"],
+    ["length", 1, "finished: reached 1 token"],
+    ["constructor", 1, "finished: constructor"],
+  ])("says why a run ended: %s", async (why, count, sentence) => {
+    const opened = await open();
+    const fake = play(opened, generated(["a"]));
+    opened.model.receive(fake.end({ state: "finished", why, generated: count }));
+    paint();
+    expect(opened.find(".gs-state").textContent?.trim()).toBe(sentence);
   });
 
   test("errors are shown in full, and what came is kept", async () => {

@@ -58,7 +58,7 @@ def test_edited_settings_become_the_trait_only_if_they_are_right(made):
         {
             "field": "top_p",
             "value": "3",
-            "message": "3 is not allowed: input should be less than or equal to 1",
+            "message": "3 is not allowed: it must be at most 1",
             "way_out": "Use a number above 0 and up to 1; 0.9 is usual, 1 switches it off.",
         }
     ]

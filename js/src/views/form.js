@@ -1,5 +1,6 @@
 // The settings form, drawn from the schema that Python sent. One control: control.js. No field is known by name here.
 import { html, nothing, render } from "lit-html";
+import { ref } from "lit-html/directives/ref.js";
 import { control } from "./control.js";
 import { segmented } from "./segmented.js";
 
@@ -75,15 +76,30 @@ function fold(session, group, fields, prefix) {
   if (mine.length === 0) {
     return nothing;
   }
-  const wrong = mine.some(({ name }) => session.problem(name));
+  const wrong = mine.map(({ name }) => name).filter((name) => session.problem(name));
   const changed = mine.filter(({ name, default: fallback }) => !same(session.draft.values[name], fallback));
-  return html`<details data-group=${group} ?open=${wrong}>
+  return html`<details data-group=${group} ${ref((details) => reveal(details, wrong))}>
     <summary data-lm-suppress-shortcuts="true">
       <span>${group}</span>
       <small>${summary(session, changed)}</small>
     </summary>
     <div class="gs-fields">${mine.map((field) => control(session, field, prefix))}</div>
   </details>`;
+}
+
+/**
+ * A new problem opens its group. Nothing closes it but the person: she may be typing there when the problem is gone.
+ * @param {Element | undefined} details
+ * @param {string[]} wrong
+ */
+function reveal(details, wrong) {
+  if (details instanceof HTMLDetailsElement) {
+    const before = (details.dataset.wrong ?? "").split(" ");
+    if (wrong.some((name) => !before.includes(name))) {
+      details.open = true;
+    }
+    details.dataset.wrong = wrong.join(" ");
+  }
 }
 
 /**

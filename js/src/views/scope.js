@@ -13,8 +13,6 @@ import { hideTwin } from "./twin.js";
 
 /** @typedef {import("../session.js").Session} Session */
 
-let views = 0;
-
 /**
  * @param {string} tag
  * @param {string} className
@@ -33,8 +31,8 @@ function part(tag, className, ...children) {
  * @param {AbortSignal} signal
  */
 export function mountScope(session, host, signal) {
-  views += 1;
-  const prefix = `gs${views}`;
+  // Not a counter: each widget on a page may have its own copy of this module. Not randomUUID: it needs a secure page.
+  const prefix = `gs-${Math.random().toString(36).slice(2)}`;
   const heading = part("header", "gs-heading");
   const prompt = part("section", "gs-prompt");
   const form = part("section", "gs-settings");
@@ -65,7 +63,7 @@ export function mountScope(session, host, signal) {
   };
   const update = () => {
     drawHeading(heading, session);
-    drawPrompt(prompt, session);
+    drawPrompt(prompt, session, prefix);
     drawForm(form, session, prefix);
     drawStatus(status, session);
     drawToolbar(toolbar, session);

@@ -30,7 +30,7 @@ export function drawStatus(element, session) {
   render(
     html`<div class="gs-state">
         <i class="gs-lamp"></i>
-        <span role="status">${alive ? sentence(status) : "kernel gone"}</span>
+        <span role="status">${sentenceOf(session)}</span>
       </div>
       <div class="gs-progress" role="progressbar" aria-label="Generated tokens" aria-valuemin="0"
         aria-valuemax=${typeof limit === "number" ? limit : nothing} aria-valuenow=${generated ?? nothing}
@@ -50,11 +50,24 @@ export function drawStatus(element, session) {
   );
 }
 
+/** @type {Record<string, (generated: number) => string>} */
+const REASONS = {
+  eos: () => "end of sequence",
+  length: (generated) => `reached ${whole(generated)} ${generated === 1 ? "token" : "tokens"}`,
+};
+
 /**
- * @param {import("../wire.js").Status | null} status
+ * @param {Session} session
  * @returns {string}
  */
-function sentence(status) {
+function sentenceOf({ connection, state, stopping }) {
+  const { status } = state;
+  if (!connection.alive) {
+    return "kernel gone";
+  }
+  if (stopping) {
+    return "stopping…";
+  }
   if (status === null) {
     return "no run yet";
   }
@@ -62,7 +75,8 @@ function sentence(status) {
   if (status.state === "queued" && status.queue_ahead > 0) {
     return `${word}, ${status.queue_ahead} before it`;
   }
-  return status.why ? `${word}: ${status.why}` : word;
+  const why = status.why && Object.hasOwn(REASONS, status.why) ? REASONS[status.why](status.generated) : status.why;
+  return why ? `${word}: ${why}` : word;
 }
 
 /**
