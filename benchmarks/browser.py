@@ -23,14 +23,14 @@ from typing import Any
 
 from playwright.sync_api import Browser, sync_playwright
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))  # the tests' way to drive a JupyterLab
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+sys.path.insert(0, str(TESTS))  # the tests' way to drive a JupyterLab
 
 from live_jupyter import JupyterServer, Notebook, launch_chromium, opened, until  # noqa: E402 - after the path
 
 CELL = """
 from genscope.widget import Scope
-from paced import PacedEngine
+from paced_engine import PacedEngine
 engine = PacedEngine({stretches})
 inf = float("inf")
 scope = Scope(engine, prompt="x", max_new_tokens=100_000)
@@ -87,7 +87,7 @@ HOVER = """(round) => {
 
 def main() -> None:
     """Measure, and print the figures last."""
-    server = JupyterServer({"PYTHONPATH": str(HERE)})
+    server = JupyterServer({"PYTHONPATH": str(TESTS)})
     try:
         with sync_playwright() as playwright:
             browser = launch_chromium(playwright)
