@@ -67,7 +67,7 @@ class _Job:
         self.prompt_ids: list[int] = []
         self.record = Record()
 
-    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:  # noqa: ARG002 - the protocol names it
+    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
         """Make the tokens."""
         for count, rate in self._engine.stretches:
             began = time.perf_counter()
