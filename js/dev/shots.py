@@ -51,7 +51,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 def shoot(page: Page, url: str, folder: pathlib.Path, scene: str) -> None:
     """Take one scene in both themes and widths."""
     for theme in ("light", "dark"):
-        for width in (700, 1200):
+        for width in (420, 700, 868, 1200):
             page.set_viewport_size({"width": width + 32, "height": 900})
             page.goto(f"{url}?scene={scene}&theme={theme}&width={width}")
             page.wait_for_selector(".genscope")

@@ -25,6 +25,8 @@ export class Draft {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #answerTimer;
   #edited = false;
+  /** There is something in the form that is not to be sent as it is. */
+  #unfinished = false;
   #unanswered = 0;
 
   /**
@@ -48,7 +50,7 @@ export class Draft {
 
   /** Take the trait over, unless the form is ahead of it. */
   adopt() {
-    if (this.#edited || this.#unanswered > 0) {
+    if (this.#edited || this.#unfinished || this.#unanswered > 0) {
       return;
     }
     const { tag, strategies } = this.form;
@@ -63,9 +65,30 @@ export class Draft {
    * @param {unknown} value
    */
   edit(name, value) {
+    this.#put(name, value);
+    this.#later();
+  }
+
+  /**
+   * An edit that is not worth a message yet: an entry that is still empty. The next edit takes it along.
+   * @param {string} name
+   * @param {unknown} value
+   */
+  begin(name, value) {
+    if (this.#edited) {
+      this.sendNow();
+    }
+    this.#put(name, value);
+    this.#unfinished = true;
+  }
+
+  /**
+   * @param {string} name
+   * @param {unknown} value
+   */
+  #put(name, value) {
     this.values = { ...this.values, [name]: value };
     this.#kept = { ...this.#kept, ...this.values };
-    this.#later();
   }
 
   /** @param {string} name */
@@ -82,6 +105,7 @@ export class Draft {
   flush() {
     clearTimeout(this.#timer);
     this.#edited = false;
+    this.#unfinished = false;
     this.#expectAnswer();
   }
 

@@ -87,12 +87,39 @@ export function marks(space) {
   return [...space].map((character) => MARKS[character] ?? "·").join("");
 }
 
+/** An emoji, whose joiners belong to its look; or what cannot be seen: controls, formats, spaces other than " ". */
+const UNSEEN =
+  /\p{Extended_Pictographic}(?:[\ufe0f\u{e0020}-\u{e007f}]|\p{Emoji_Modifier}|\u200d\p{Extended_Pictographic})*|[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+const EMOJI = /^\p{Extended_Pictographic}/u;
+
 /**
  * @param {string} text
- * @returns {string} The text on one line, as it is written in code.
+ * @returns {string} The text on one line, as it is written in code; what cannot be seen is written as its code point.
  */
 export function literal(text) {
-  return JSON.stringify(text);
+  return JSON.stringify(text).replace(UNSEEN, (part) => {
+    if (EMOJI.test(part)) {
+      return part;
+    }
+    const code = /** @type {number} */ (part.codePointAt(0)).toString(16);
+    return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
+  });
+}
+
+/**
+ * @param {string} text What a candidate would have added.
+ * @returns {string | null} "E2 80" if it is bytes inside a character, which the kernel writes as `\xE2\x80`; else null.
+ */
+export function looseBytes(text) {
+  return /^(\\x[0-9A-F]{2})+$/.test(text) ? text.slice(2).replaceAll("\\x", " ") : null;
+}
+
+/**
+ * @param {string} text
+ * @returns {boolean} Whether it changes the direction of the text around it.
+ */
+export function turnsText(text) {
+  return /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(text);
 }
 
 /**

@@ -18,6 +18,7 @@
  * @property {number | null} max
  * @property {boolean} maxExcluded
  * @property {number | null} step
+ * @property {number | null} most Entries of a list.
  * @property {string[]} options
  */
 
@@ -92,6 +93,7 @@ function readField(name, schema, given) {
     max: type.maximum ?? type.exclusiveMaximum ?? null,
     maxExcluded: type.maximum === undefined && type.exclusiveMaximum !== undefined,
     step: type.step ?? null,
+    most: type.maxItems ?? null,
     options: (type.enum ?? items.enum ?? []).map(String),
   };
 }

@@ -153,17 +153,6 @@ describe("editing", () => {
     expect(sent(opened).at(-1)).toMatchObject({ strategy: "sample", repetition_penalty: 1.2, top_k: 7 });
   });
 
-  test("stop strings may hold line ends", async () => {
-    const opened = await open();
-    opened.find("[data-field=stop_strings] .gs-add").click();
-    paint();
-    const box = /** @type {HTMLInputElement} */ (opened.find("[data-field=stop_strings] input"));
-    box.value = "\\n\\nUser:\\\\";
-    box.dispatchEvent(new Event("change", { bubbles: true }));
-    vi.advanceTimersByTime(300);
-    expect(sent(opened).at(-1).stop_strings).toEqual(["\n\nUser:\\"]);
-  });
-
   test("back to the default", async () => {
     const opened = await open();
     opened.find("[data-field=temperature] .gs-icon").click();

@@ -22,7 +22,7 @@ const base = {
 /** @param {Partial<import("../src/record.js").Token>} [change] */
 function draw(change = {}) {
   const element = document.createElement("aside");
-  drawInspector(element, { ...base, ...change }, "pinned", 10);
+  drawInspector(element, { ...base, ...change }, "pinned", 10, () => {});
   const cells = (/** @type {string} */ selector) =>
     [...element.querySelectorAll(selector)].map((cell) => cell.textContent?.replace(/\s+/g, " ").trim());
   return { element, cells };
@@ -84,6 +84,41 @@ test("a prompt token without measures says how to get them; with measures it sho
   const measured = draw({ ...bare, rawLogprob: Math.log(0.25) });
   expect(measured.cells(".gs-unmeasured")).toEqual([]);
   expect(measured.cells(".gs-raw")).toEqual(["model’s own 25.0 % 2.00 bits"]);
+});
+
+test("the way to measure the prompt leads to its switch", async () => {
+  const opened = await open();
+  play(opened, [{ text: "p" }, { text: "a", generated: true, raw: 0.5 }]);
+  opened.all(".gs-t")[0].dispatchEvent(new Event("pointerover", { bubbles: true }));
+  paint();
+  opened.find(".gs-unmeasured button").click();
+  expect(/** @type {HTMLDetailsElement} */ (opened.find("details[data-group=observe]")).open).toBe(true);
+  expect(document.activeElement).toBe(opened.find("[data-field=prompt_probabilities] input"));
+});
+
+test.each([
+  ["a\u200bb", '"a\\u200bb"'],
+  ["\u202eabc", '"\\u202eabc"'],
+  ["soft\u00adhyphen", '"soft\\u00adhyphen"'],
+  ["\ufeff\u0085\u2028\u00a0", '"\\ufeff\\u0085\\u2028\\u00a0"'],
+  ["\u{e0001}", '"\\u{e0001}"'],
+  ["👩\u200d👩\u200d👧 ❤\ufe0f", '"👩\u200d👩\u200d👧 ❤\ufe0f"'],
+  ["👩\u200d", '"👩\\u200d"'],
+  ["a b\n\\xE2", '"a b\\n\\\\xE2"'],
+])("what cannot be seen is written as code: %j", (text, written) => {
+  expect(draw({ text }).cells(".gs-literal")).toEqual([written]);
+});
+
+test("candidates that are bytes inside a character are bytes, not text with backslashes", () => {
+  const rest = { rawLogprob: -0.1, logprob: -0.1, chosen: false };
+  const { cells } = draw({
+    alternatives: [
+      { ...rest, id: 1, text: "\\xE2\\x80" },
+      { ...rest, id: 2, text: "é\\xE2" },
+    ],
+  });
+  expect(cells(".gs-alternatives .gs-loose")).toEqual(["E2 80"]);
+  expect(cells(".gs-alternatives code")).toEqual(["E2 80", '"é\\\\xE2"']);
 });
 
 test("names the tokens of one character", () => {

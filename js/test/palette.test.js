@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { BUCKETS, bucketOf, MEASURES, SCALES } from "../src/measures.js";
 import { contrast, luminance, MIN_CONTRAST, PAGE, paletteCss, ramp } from "../src/palette.js";
@@ -37,6 +38,22 @@ test("every bucket of every scale, and its unknown, has a rule", () => {
     }
     expect(css).toContain(`.gs-${key}x{`);
   }
+});
+
+describe("colours of text in base.css", () => {
+  const css = readFileSync(`${import.meta.dirname}/../src/style/base.css`, "utf8");
+  const [light, dark] = css.split('&[data-theme="dark"]');
+  const colour = (/** @type {string} */ part, /** @type {string} */ name) =>
+    new RegExp(`--gs-${name}: (#[0-9a-f]{6})`).exec(part)?.[1] ?? "";
+  const parts = { light, dark };
+
+  test.each(
+    THEMES.flatMap((theme) => ["soft", "faint", "accent", "danger", "warn", "good"].map((name) => ({ theme, name }))),
+  )("$name reads on both grounds of the $theme page", ({ theme, name }) => {
+    for (const ground of [PAGE[theme].paper, colour(parts[theme], "panel")]) {
+      expect(contrast(colour(parts[theme], name), ground)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+    }
+  });
 });
 
 describe("buckets", () => {

@@ -92,6 +92,26 @@ describe("characters of several tokens", () => {
   });
 });
 
+test("marks that turn the direction of text stay within their token; Arabic words are left whole", async () => {
+  const opened = await open();
+  play(opened, generated(["a", "\u202e", "b\u2067", "مر", "حبا"]));
+  expect(opened.all(".gs-t").map((span) => span.classList.contains("gs-turns"))).toEqual([
+    false,
+    true,
+    true,
+    false,
+    false,
+  ]);
+});
+
+test("Ctrl+A takes the text of the pane, not of the notebook", async () => {
+  const opened = await open();
+  play(opened, generated(["a", "b"]));
+  press(opened.find(".gs-text"), "a", { ctrlKey: true });
+  expect(String(window.getSelection())).toBe("ab");
+  window.getSelection()?.removeAllRanges();
+});
+
 describe("classes", () => {
   test("hold the bucket of every scale; unknown is no bucket", async () => {
     const opened = await open();

@@ -66,7 +66,7 @@ def test_generate_streams_and_shows_every_token(notebook: Open, app: App) -> Non
     wait_over(page)
     wait_shown(page)
     assert shown(page) == recorded(page)
-    expect(page.scope.get_by_role("status")).to_have_text("finished: length")
+    expect(page.scope.get_by_role("status")).to_have_text("finished: reached 40 tokens")
     page.screenshot(f"streamed-{app}", page.scope)
 
 
@@ -134,7 +134,7 @@ def test_five_thousand_tokens_at_once_lose_none(notebook: Open) -> None:
     page = notebook(FAKE.format(count=5000))
     page.run_cell(0)
     page.scope.get_by_role("button", name="Generate").click()
-    expect(page.scope.get_by_role("status")).to_have_text("finished: length", timeout=60_000)
+    expect(page.scope.get_by_role("status")).to_have_text("finished: reached 5,000 tokens", timeout=60_000)
     until(lambda: len(shown(page)) == 5003, what="for all tokens")
     assert shown(page) == recorded(page)
 
@@ -144,7 +144,7 @@ def test_nasty_tokens_show_literally(notebook: Open) -> None:
     page.page.on("dialog", lambda dialog: pytest.fail(f"a token ran as script: {dialog.message}"))
     page.run_cell(0)
     page.scope.get_by_role("button", name="Generate").click()
-    expect(page.scope.get_by_role("status")).to_have_text("finished: length")
+    expect(page.scope.get_by_role("status")).to_have_text("finished: reached 40 tokens")
     until(lambda: len(shown(page)) == 43)
     assert shown(page) == recorded(page)
     assert {"<script>alert(1)</script>", '"', "&", "<s>", "👩‍👩‍👧"} <= set(shown(page))
@@ -314,7 +314,7 @@ def test_an_error_in_the_model_is_shown_and_the_next_run_works(notebook: Open) -
     expect(page.scope.get_by_text("RuntimeError: CUDA out of memory, say")).to_be_visible()
     page.run_cell(2)
     page.scope.get_by_role("button", name="Generate").click()
-    expect(page.scope.get_by_role("status")).to_have_text("finished: length")
+    expect(page.scope.get_by_role("status")).to_have_text("finished: reached 20 tokens")
 
 
 def test_the_magic_shows_a_scope_and_fills_the_variable(notebook: Open) -> None:

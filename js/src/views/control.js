@@ -4,6 +4,7 @@ import { live } from "lit-html/directives/live.js";
 import { ref } from "lit-html/directives/ref.js";
 import { readNumber, sliderRange } from "../schema.js";
 import { same } from "./form.js";
+import { texts } from "./texts.js";
 
 /** @typedef {import("../session.js").Session} Session */
 /** @typedef {import("../schema.js").Field} Field */
@@ -17,6 +18,8 @@ import { same } from "./form.js";
  * @property {boolean} invalid
  * @property {string | typeof nothing} describedBy
  * @property {(value: unknown) => void} set
+ * @property {(value: unknown) => void} begin As set, but too early to be sent.
+ * @property {() => any} now The value, which may be newer than what is drawn.
  */
 
 /**
@@ -32,8 +35,22 @@ export function control(session, field, prefix) {
     session.draft.edit(field.name, next);
     session.refresh();
   };
+  const begin = (/** @type {unknown} */ next) => {
+    session.draft.begin(field.name, next);
+    session.refresh();
+  };
+  const now = () => session.draft.values[field.name];
   /** @type {Parts} */
-  const parts = { field, value, id, set, invalid: !!problem, describedBy: problem ? `${id}-problem` : `${id}-help` };
+  const parts = {
+    field,
+    value,
+    id,
+    set,
+    begin,
+    now,
+    invalid: !!problem,
+    describedBy: problem ? `${id}-problem` : `${id}-help`,
+  };
   const changed = !same(value, field.default);
   return html`<div class="gs-field" data-field=${field.name} data-kind=${field.kind} data-changed=${changed ? "true" : nothing}>
     <div class="gs-label">
@@ -138,29 +155,3 @@ function choices({ field, value, id, set, invalid, describedBy }) {
     )}
   </div>`;
 }
-
-/** @param {Parts} parts */
-function texts({ field, value, id, set, invalid, describedBy }) {
-  /** @type {unknown[]} */
-  const list = Array.isArray(value) ? value : [];
-  return html`<div class="gs-texts" id=${id} role="group" aria-label=${field.title} aria-describedby=${describedBy}>
-    ${list.map(
-      (text, at) => html`<span><input type="text" data-lm-suppress-shortcuts="true" aria-invalid=${invalid}
-        aria-label=${`${field.title} ${at + 1}`} title="\\n is a line end, \\t a tab" .value=${toCode(String(text))}
-        @change=${(/** @type {Event} */ event) => set(list.map((other, i) => (i === at ? fromCode(target(event).value) : other)))} />
-        <button type="button" class="gs-icon" data-lm-suppress-shortcuts="true" aria-label=${`Remove ${at + 1}`}
-          @click=${() => set(list.filter((_, i) => i !== at))}>×</button></span>`,
-    )}
-    <button type="button" class="gs-add" data-lm-suppress-shortcuts="true" @click=${() => set([...list, ""])}>+ add</button>
-  </div>`;
-}
-
-/** @type {Record<string, string>} */
-const ESCAPES = { "\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\" };
-
-/** @param {string} text */
-const toCode = (text) => text.replace(/[\n\t\r\\]/g, (character) => ESCAPES[character]);
-
-/** @param {string} text */
-const fromCode = (text) =>
-  text.replace(/\\[ntr\\]/g, (code) => Object.keys(ESCAPES).find((character) => ESCAPES[character] === code) ?? code);

@@ -103,6 +103,24 @@ function reveal(details, wrong) {
 }
 
 /**
+ * Lead a person to a field: its group is open, and the keyboard is there.
+ * @param {HTMLElement} form
+ * @param {string} name
+ */
+export function showField(form, name) {
+  const field = form.querySelector(`[data-field=${name}]`);
+  const group = field?.closest("details");
+  if (group) {
+    group.open = true;
+  }
+  const box = field?.querySelector("input, select");
+  if (box instanceof HTMLElement) {
+    box.focus();
+    field?.scrollIntoView?.({ block: "center" });
+  }
+}
+
+/**
  * What differs from the defaults, so that a folded group hides nothing that matters.
  * @param {Session} session
  * @param {Field[]} changed

@@ -21,7 +21,7 @@ export function drawHeading(element, session) {
       ${
         load.phase === "loading"
           ? html`<div class="gs-loading">
-            <span role="status">${load.text || "The model is loading"}</span>
+            <span role="status" title=${load.text}>${load.text || "The model is loading"}</span>
             <div class="gs-progress" role="progressbar" aria-label="Loading" aria-valuemin="0" aria-valuemax="1"
               aria-valuenow=${load.progress ?? nothing} data-unknown=${known ? nothing : "true"}
               style="--share:${(load.progress ?? 0).toFixed(4)}"></div>

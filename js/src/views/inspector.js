@@ -1,6 +1,6 @@
 // Everything known about one token: identity, measures, and the alternatives with both probabilities. Draws only.
 import { html, nothing, render } from "lit-html";
-import { bitsOf, duration, entropyText, hexBytes, literal, percent, UNKNOWN, whole } from "../format.js";
+import { bitsOf, duration, entropyText, hexBytes, literal, looseBytes, percent, UNKNOWN, whole } from "../format.js";
 
 /** @typedef {import("../record.js").Token} Token */
 /** @typedef {import("../record.js").Alternative} Alternative */
@@ -13,10 +13,14 @@ const WHY = { pinned: "pinned", pointed: "pointed at", latest: "newest" };
  * @param {Token | null} token
  * @param {Pick["why"]} why
  * @param {number} shown How many alternatives the run records, for a stable height.
+ * @param {() => void} measurePrompt Leads to the setting that measures the prompt.
  */
-export function drawInspector(element, token, why, shown) {
+export function drawInspector(element, token, why, shown, measurePrompt) {
   element.style.setProperty("--gs-rows", String(Math.min(12, Math.max(1, shown))));
-  render(token === null ? empty() : [identity(token, why), measures(token), alternatives(token)], element);
+  render(
+    token === null ? empty() : [identity(token, why), measures(token, measurePrompt), alternatives(token)],
+    element,
+  );
 }
 
 function empty() {
@@ -50,11 +54,15 @@ function identity(token, why) {
   </header>`;
 }
 
-/** @param {Token} token */
-function measures(token) {
+/**
+ * @param {Token} token
+ * @param {() => void} measurePrompt
+ */
+function measures(token, measurePrompt) {
   const measured = [token.rawLogprob, token.logprob, token.entropy, token.rank].some((value) => value !== null);
   if (!token.generated && !measured) {
-    return html`<p class="gs-unmeasured">not measured: switch on “Probabilities of the prompt”</p>`;
+    return html`<p class="gs-unmeasured">not measured: <button type="button" class="gs-link" data-lm-suppress-shortcuts="true"
+      @click=${measurePrompt}>switch on “Probabilities of the prompt”</button></p>`;
   }
   return html`<table class="gs-measures">
     <thead>
@@ -98,8 +106,8 @@ function alternatives(token) {
             (
               row,
             ) => html`<tr data-chosen=${row.chosen ? "true" : nothing} data-cut=${row.logprob === null ? "true" : nothing}>
-              <th scope="row" title=${`${literal(row.text)}, id ${row.id}`}>
-                <span class="gs-mark" aria-hidden="true">${row.chosen ? "▸" : ""}</span><code>${literal(row.text)}</code>
+              <th scope="row" title=${`${looseBytes(row.text) ?? literal(row.text)}, id ${row.id}`}>
+                <span class="gs-mark" aria-hidden="true">${row.chosen ? "▸" : ""}</span>${written(row.text)}
                 ${row.chosen ? html`<span class="gs-sr">(chosen)</span>` : nothing}
               </th>
               ${bar("raw", row.rawLogprob)}
@@ -110,6 +118,17 @@ function alternatives(token) {
       </table>
     </div>
     <p class="gs-note">${listed ? "" : `the chosen token is not among these ${rows.length}`}</p>`;
+}
+
+/**
+ * Bytes inside a character look like the chips of such tokens, not like a text with backslashes.
+ * @param {string} text
+ */
+function written(text) {
+  const bytes = looseBytes(text);
+  return bytes === null
+    ? html`<code>${literal(text)}</code>`
+    : html`<code class="gs-loose" title="Bytes inside a character">${bytes}</code>`;
 }
 
 /**

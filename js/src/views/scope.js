@@ -1,6 +1,6 @@
 // One view of a session: puts the parts together in an element and draws them when something changed.
 import { bucketOf, measureNamed, scaleOf } from "../measures.js";
-import { drawForm } from "./form.js";
+import { drawForm, showField } from "./form.js";
 import { drawHeading } from "./heading.js";
 import { drawInspector } from "./inspector.js";
 import { drawLegend } from "./legend.js";
@@ -51,6 +51,7 @@ export function mountScope(session, host, signal) {
   followTheme(root, signal);
   hideTwin(session.staticClass, signal);
 
+  const measurePrompt = () => showField(form, "prompt_probabilities");
   const inspect = () => {
     const { index, why } = tokens.pick;
     const { record, settings } = session.state;
@@ -58,7 +59,13 @@ export function mountScope(session, host, signal) {
     const scale = scaleOf(measure, session.variant);
     const marked = index === null ? null : bucketOf(scale, record.number(scale.column, index));
     const shown = settings?.alternatives;
-    drawInspector(inspector, index === null ? null : record.token(index), why, typeof shown === "number" ? shown : 10);
+    drawInspector(
+      inspector,
+      index === null ? null : record.token(index),
+      why,
+      typeof shown === "number" ? shown : 10,
+      measurePrompt,
+    );
     drawLegend(legend, measure, scale, tokens.spans.tally[scale.key], marked);
   };
   const update = () => {

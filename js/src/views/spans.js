@@ -5,7 +5,7 @@
 // Text from the model enters through text nodes only. White-space marks and byte chips are drawn by pseudo-elements
 // from attributes, so that the text content of the spans is the text.
 
-import { marks } from "../format.js";
+import { marks, turnsText } from "../format.js";
 import { BUCKETS, bucketClass, bucketOf, SCALES } from "../measures.js";
 
 /** @typedef {import("../record.js").TokenRecord} TokenRecord */
@@ -59,6 +59,8 @@ export class TokenSpans {
     span.className = this.#classes(index);
     span.dataset.i = String(index);
     this.#join(span, index, text);
+    // Only these: isolated tokens do not join to Arabic words, nor stand in their order.
+    span.classList.toggle("gs-turns", turnsText(text));
     fill(span, text);
     this.spans.push(span);
     this.#open().append(span);

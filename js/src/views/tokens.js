@@ -1,5 +1,6 @@
 // The pane of tokens: draws what came, follows the end, and says which token a person points at. Spans are made by
 // spans.js; what is known about a token is shown by the inspector.
+import { literal } from "../format.js";
 import { TokenSpans } from "./spans.js";
 
 /** @typedef {import("../session.js").Session} Session */
@@ -105,6 +106,7 @@ export class TokensView {
       this.spans.setTail(state.tail);
     }
     this.element.toggleAttribute("data-empty", record.n === 0);
+    this.element.toggleAttribute("data-idle", state.run === null);
     this.element.toggleAttribute("data-live", living && state.status?.state !== "queued");
     this.element.toggleAttribute("data-whitespace", this.#session.whitespace);
     this.#text.toggleAttribute("data-paused", state.status?.state === "paused");
@@ -137,6 +139,12 @@ export class TokensView {
 
   /** @param {KeyboardEvent} event */
   #key(event) {
+    if ((event.ctrlKey || event.metaKey) && event.key === "a") {
+      window.getSelection()?.selectAllChildren(this.#text);
+      event.preventDefault();
+      event.stopPropagation();
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey) {
       return;
     }
@@ -170,7 +178,7 @@ export class TokensView {
     this.#following = index === this.spans.n - 1;
     this.spans.spans[index].scrollIntoView({ block: "nearest" });
     this.#mark();
-    this.#announce.textContent = `Token ${index}: ${JSON.stringify(this.spans.record.text(index))}`;
+    this.#announce.textContent = `Token ${index}: ${literal(this.spans.record.text(index))}`;
   }
 
   #mark() {
