@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
@@ -43,15 +42,6 @@ ASSISTED: dict[str, dict[str, Any]] = {
 }
 EXITS_EARLY: tuple[AnyKind, ...] = ("llama", "qwen3")
 """Models whose forward reads the layer count anew."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Threads take longer to agree than these models to compute, the more so on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def inputs_of(kind: AnyKind, batch: int) -> dict[str, torch.Tensor]:
