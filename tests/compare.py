@@ -145,7 +145,9 @@ def _compare_beams(comparison: _Comparison, output: Any, streamed: Streamed) -> 
         fill = output.sequences.shape[1] - result.prompt_length - len(tokens)
         comparison.one(f"replayed beam_indices of row {row}", torch.tensor(parents + [-1] * fill, dtype=torch.int32), output.beam_indices[row])  # fmt: skip
         generated = output.sequences[row, result.prompt_length :]
-        comparison.one(f"replayed tokens of row {row}", torch.tensor(tokens), generated[: len(tokens)])
+        comparison.one(
+            f"replayed tokens of row {row}", torch.tensor(tokens, dtype=torch.int64), generated[: len(tokens)]
+        )
         if int(result.lengths[row]) != len(tokens):
             comparison.found.append(f"length of row {row}")
     for index, step in enumerate(streamed.steps[1:], start=1):

@@ -112,7 +112,8 @@ class BeamResult:
         Equals ``.beam_indices``.
     steps, candidates : torch.Tensor
         Shape ``(rows,)``, int64: where each sequence ended, for :func:`trace`. After a generation that was stopped
-        from outside they name live hypotheses of the last step.
+        from outside they name live hypotheses of the last step. -1 where there was no hypothesis for a row, which
+        happens when the processors leave fewer tokens than there are beams; its length is 0.
     """
 
     prompt_length: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any, get_args
 
 import pytest
@@ -48,7 +49,7 @@ def inputs_of(kind: AnyKind, batch: int) -> dict[str, torch.Tensor]:
     return prompts(batch, side="right" if kind in ENCODER_DECODERS else "left")
 
 
-def repeating(kind: AnyKind) -> dict[str, torch.Tensor]:
+def repeating() -> dict[str, torch.Tensor]:
     """Make a prompt that repeats itself, so that a look-up finds drafts."""
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7]])
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -63,11 +64,16 @@ def eos_in_the_middle(model: PreTrainedModel, inputs: dict[str, torch.Tensor], *
 def check(model: PreTrainedModel, inputs: dict[str, torch.Tensor], *, eos: bool, **kwargs: Any) -> Streamed:
     kwargs["pad_token_id"] = PAD
     kwargs["eos_token_id"] = eos_in_the_middle(model, inputs, **kwargs) if eos else None
+    streamed = compare_with_plain(model, inputs, kwargs)
+    assert [step.step for step in streamed.steps] == list(range(len(streamed.steps)))
+    return streamed
+
+
+def compare_with_plain(model: PreTrainedModel, inputs: dict[str, torch.Tensor], kwargs: dict[str, Any]) -> Streamed:
     wanted = plain(model, inputs, **kwargs)
     output, streamed = observed(model, inputs, **EVERYTHING, **kwargs)
     assert differences(wanted, streamed) == []
     assert differences(output, streamed) == []
-    assert [step.step for step in streamed.steps] == list(range(len(streamed.steps)))
     # The same when nothing is returned but the sequences.
     bare, again = observed(model, inputs, **kwargs)
     assert torch.equal(bare, wanted.sequences)
@@ -115,7 +121,7 @@ def test_assisted(kind: AnyKind, strategy: str, eos: bool) -> None:
     layers = model.config.num_hidden_layers
     if strategy.startswith("draft"):
         kwargs["assistant_model"] = drafting(kind)
-    streamed = check(model, repeating(kind), eos=eos, **kwargs)
+    streamed = check(model, repeating(), eos=eos, **kwargs)
     assert model.config.num_hidden_layers == layers
     for step in streamed.steps:
         assert isinstance(step, AssistedStepOutput)
@@ -138,3 +144,45 @@ def drafting(kind: AnyKind) -> PreTrainedModel:
     model.generation_config.num_assistant_tokens = 3
     model.generation_config.assistant_confidence_threshold = 0.0
     return model
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_unusual_beams(number: int) -> None:
+    """Draw settings: many ends of sequence, fewer candidates than beams, one step, negative length penalty."""
+    draw = random.Random(number)
+    kind, beams = draw.choice(ALL_KINDS), draw.choice([2, 3, 5, 8])
+    kwargs: dict[str, Any] = {
+        "num_beams": beams,
+        "num_return_sequences": draw.randint(1, beams),
+        "do_sample": draw.random() < 0.4,
+        "early_stopping": draw.choice([True, False, "never"]),
+        "length_penalty": draw.choice([-1.0, 0.0, 0.5, 2.0]),
+        "eos_token_id": draw.choice([None, 5, list(range(3, 60)), list(range(3, 200))]),
+        "pad_token_id": PAD,
+        "max_new_tokens": draw.choice([1, 2, 6, STEPS]),
+    }
+    if kwargs["do_sample"]:
+        kwargs |= {"top_k": draw.choice([0, 3, 50]), "top_p": draw.choice([1.0, 0.6]), "temperature": 2.0}
+    if draw.random() < 0.3:
+        kwargs["suppress_tokens"] = list(range(10, 290))
+    compare_with_plain(tiny_model(kind), inputs_of(kind, draw.choice([1, 2, 4])), kwargs)
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_unusual_drafts(number: int) -> None:
+    """Draw settings: many ends of sequence, one step, drafts that are never right or always."""
+    draw = random.Random(number)
+    kind = draw.choice(ALL_KINDS)
+    kwargs: dict[str, Any] = {
+        "do_sample": draw.random() < 0.5,
+        "eos_token_id": draw.choice([None, 5, list(range(3, 60)), list(range(3, 200))]),
+        "pad_token_id": PAD,
+        "max_new_tokens": draw.choice([1, 2, 6, STEPS]),
+    }
+    if draw.random() < 0.5:
+        kwargs["repetition_penalty"] = 1.3
+    if draw.random() < 0.4:
+        kwargs["prompt_lookup_num_tokens"] = draw.choice([1, 3, 10])
+    else:
+        kwargs["assistant_model"] = draw.choice([tiny_model(kind), tiny_model(kind, seed=1), drafting(kind)])
+    compare_with_plain(tiny_model(kind), repeating(), kwargs)

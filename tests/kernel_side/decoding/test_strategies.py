@@ -18,6 +18,7 @@ from transformers.generation.utils import _speculative_sampling, _split_model_ou
 from compare import EVERYTHING, STEPS, differences, observed, plain, prompts
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.decoding.tap import UnobservableError
+from genscope.kernel_side.decoding.tap_assisted import AssistedTap, _AssistedModel
 from genscope.kernel_side.streaming.assisted_outputs import AssistedStepOutput
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.beam_outputs import BeamResult, BeamStepOutput, trace
@@ -441,3 +442,14 @@ def test_beam_sampling_with_a_reader_in_another_thread_does_not_hang() -> None:
         assert len(list(streamer)) >= 2
         thread.join(30)
         assert not thread.is_alive()
+
+
+def test_a_compiled_checking_pass_is_tapped_like_any_other() -> None:
+    # The library compiles on accelerators with a static cache only, so that no CPU run comes by here.
+    model, tap = tiny_model("llama"), AssistedTap(frozenset(["logits"]), lambda _: False)
+    model.get_compiled_call = lambda config: model.__call__
+    tap.on_drafts(3, torch.tensor([[5, 6, 7, 8, 9]]), None)
+    with torch.no_grad():
+        outputs = _AssistedModel(model, tap).get_compiled_call(None)(torch.tensor([[5, 6, 7, 8, 9]]))
+    tap.on_choice(torch.zeros(1, 3, 300), 2)
+    assert torch.equal(torch.stack(tap._parts["logits"], dim=1), outputs.logits[:, 2:])
