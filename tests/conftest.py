@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "demo" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    compare = sys.modules.get("compare")
+    if compare is not None and compare.COUNTS:
+        counts = ", ".join(f"{count:,} {what}" for what, count in compare.COUNTS.items())
+        terminalreporter.write_line(f"parity with plain generate(): {counts}")
 
 
 def pytest_unconfigure() -> None:

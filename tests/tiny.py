@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
     GPT2Config,
@@ -19,10 +21,17 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 Kind = Literal["llama", "gpt2", "gemma3"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+EncoderDecoder = Literal["t5", "bart"]
+ENCODER_DECODERS: tuple[EncoderDecoder, ...] = get_args(EncoderDecoder)
+AnyKind = Kind | Literal["qwen3"] | EncoderDecoder
 
 VOCABULARY = 300
 EOS, BOS, PAD = 1, 2, 0
@@ -30,7 +39,7 @@ SLIDING_WINDOW = 8
 _SPECIAL: dict[str, Any] = {"vocab_size": VOCABULARY, "eos_token_id": EOS, "bos_token_id": BOS, "pad_token_id": PAD}
 
 
-def tiny_model(kind: Kind, attn: str = "eager", *, seed: int = 0) -> PreTrainedModel:
+def tiny_model(kind: AnyKind, attn: str = "eager", *, seed: int = 0) -> PreTrainedModel:
     """Make a small model in eval mode, float32 on the CPU.
 
     The same arguments give the same weights. The global random generator is left as it was. ``gemma3`` mixes layers
@@ -39,7 +48,7 @@ def tiny_model(kind: Kind, attn: str = "eager", *, seed: int = 0) -> PreTrainedM
 
     Parameters
     ----------
-    kind : {"llama", "gpt2", "gemma3"}
+    kind : {"llama", "gpt2", "gemma3", "qwen3", "t5", "bart"}
     attn : str
         ``attn_implementation``; attentions are only given by ``"eager"``.
     seed : int
@@ -54,7 +63,7 @@ def tiny_model(kind: Kind, attn: str = "eager", *, seed: int = 0) -> PreTrainedM
     return model
 
 
-def _build(kind: Kind, attn: str) -> PreTrainedModel:
+def _build(kind: AnyKind, attn: str) -> PreTrainedModel:
     common: dict[str, Any] = {**_SPECIAL, "initializer_range": 0.3, "attn_implementation": attn}
     if kind == "llama":
         return LlamaForCausalLM(
@@ -89,7 +98,54 @@ def _build(kind: Kind, attn: str) -> PreTrainedModel:
                 **common,
             )
         )
-    raise ValueError(f"{kind!r} is not one of {KINDS}")
+    if kind == "qwen3":
+        return Qwen3ForCausalLM(
+            Qwen3Config(
+                hidden_size=32,
+                intermediate_size=64,
+                num_hidden_layers=2,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                head_dim=8,
+                max_position_embeddings=512,
+                tie_word_embeddings=False,
+                **common,
+            )
+        )
+    if kind == "t5":
+        del common["initializer_range"]
+        common |= {"decoder_start_token_id": PAD, "tie_word_embeddings": False}
+        return T5ForConditionalGeneration(
+            T5Config(
+                d_model=32,
+                d_kv=8,
+                d_ff=64,
+                num_layers=2,
+                num_heads=4,
+                initializer_factor=3.0,
+                **common,
+            )
+        )
+    if kind == "bart":
+        del common["initializer_range"]
+        return BartForConditionalGeneration(
+            BartConfig(
+                d_model=32,
+                encoder_layers=2,
+                decoder_layers=2,
+                encoder_attention_heads=4,
+                decoder_attention_heads=4,
+                encoder_ffn_dim=64,
+                decoder_ffn_dim=64,
+                max_position_embeddings=512,
+                init_std=0.3,
+                decoder_start_token_id=BOS,
+                forced_eos_token_id=None,
+                tie_word_embeddings=False,
+                **common,
+            )
+        )
+    raise ValueError(f"{kind!r} is not one of {get_args(AnyKind)}")
 
 
 @functools.cache

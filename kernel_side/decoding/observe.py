@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
 from ..streaming.base import StepStreamer
-from ..streaming.outputs import PromptOutput, StepOutput
+from ..streaming.outputs import Field, Output, PromptOutput, Step
+from .dispatch import run_loop
 from .randomness import SeededDraws
-from .tap import Tap, UnobservableError, prompt_logits, run_loop
+from .tap import Call
+from .tap_prompt import check_fields_of_model, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
 
 
 def observe(
-    *streamers: StepStreamer, seed: int | None = None, stop: Callable[[], bool] | None = None
+    *streamers: StepStreamer,
+    seed: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    assistant_model: PreTrainedModel | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -30,33 +36,46 @@ def observe(
     touched. What a streamer asks for is computed for it; what ``generate`` accumulates and returns stays what *its*
     arguments say, so without ``return_dict_in_generate`` memory stays constant however much is streamed.
 
+    Greedy decoding and sampling give a :class:`~genscope.kernel_side.streaming.outputs.StepOutput` a step, beam search
+    and beam sampling a :class:`~genscope.kernel_side.streaming.beam_outputs.BeamStepOutput` and in the end a
+    :class:`~genscope.kernel_side.streaming.beam_outputs.BeamResult`, assisted decoding an
+    :class:`~genscope.kernel_side.streaming.assisted_outputs.AssistedStepOutput` a round.
+
     Parameters
     ----------
     *streamers : StepStreamer
-        Each gets the prompt and then every step, in the generating thread. A generation that fails ends them with its
-        error. All having hung up stops the generation.
+        Each gets the prompt, then every step, then the result of a beam search, in the generating thread. A generation
+        that fails ends them with its error. All having hung up stops the generation.
     seed : int, optional
         Draws from a generator of this run's own: the tokens equal those after ``torch.manual_seed(seed)``, in any
         thread, and the global generator is left alone.
     stop : callable, optional
         Called after each step, in the generating thread; True ends the generation after that step. It may block, which
-        pauses the generation. (``threading.Event().is_set`` is one.)
+        pauses the generation. (``threading.Event().is_set`` is one.) A beam search that is stopped returns the best of
+        its finished and live hypotheses.
+    assistant_model : PreTrainedModel, optional
+        Drafts tokens that the model checks, several a forward pass. Give it here and not to ``generate`` itself, which
+        would drop it silently. The model must have the same vocabulary.
 
     Returns
     -------
     dict
-        ``{"custom_generate": ...}``, for one or more calls of ``generate``.
+        ``{"custom_generate": ...}``, and ``assistant_model``, for one or more calls of ``generate``.
 
     Raises
     ------
     UnobservableError
-        From ``generate``: for a decoding strategy that is not observed, or attentions asked of a model whose attention
-        implementation does not return them.
+        From ``generate``: for a decoding strategy that is not observed, attentions asked of a model whose attention
+        implementation does not return them, prompt logits asked of an encoder-decoder model, or a draft model with
+        another vocabulary.
 
     Notes
     -----
     ``custom_generate`` with a callable is public in transformers 5.24; it makes ``generate`` drop ``streamer=``,
     ``assistant_model=``, and ``tokenizer=`` (so pass stop strings as a ``StopStringCriteria``).
+
+    Early exit (``assistant_early_exit=``) lowers the model's own layer count while it drafts, so such a generation
+    must not share its model with another thread; the count is restored also when drafting fails.
 
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
@@ -70,15 +89,28 @@ def observe(
         logits_processor: LogitsProcessorList,
         stopping_criteria: StoppingCriteriaList,
         generation_config: GenerationConfig,
+        inputs_tensor: torch.Tensor | None = None,
         **model_kwargs: Any,
     ) -> Any:
         return observation.decode(
-            model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+            Call(
+                model,
+                input_ids,
+                logits_processor,
+                stopping_criteria,
+                generation_config,
+                model_kwargs,
+                inputs_tensor,
+                assistant_model,
+            )
         )
 
     # When generate raises before it decodes (a bad argument), nobody would ever end the streamers.
     weakref.finalize(custom_generate, observation.abandon)
-    return {"custom_generate": custom_generate}
+    if assistant_model is None:
+        return {"custom_generate": custom_generate}
+    # `generate` itself prepares (a cache that can be cropped) for what it takes the strategy to be.
+    return {"custom_generate": custom_generate, "assistant_model": assistant_model}
 
 
 class _Observation:
@@ -90,26 +122,15 @@ class _Observation:
         self._stop = stop
         self._used = False
 
-    def decode(
-        self,
-        model: PreTrainedModel,
-        input_ids: torch.Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
-        model_kwargs: dict[str, Any],
-    ) -> Any:
+    def decode(self, call: Call) -> Any:
         self._used = True
         fields = frozenset().union(*(streamer.fields for streamer in self._streamers))
         error: BaseException | None = None
         try:
-            if "attentions" in fields:
-                _check_attentions(model)
-            self._put_prompt(model, input_ids, model_kwargs)
-            tap = Tap(fields, self._commit, None if self._seed is None else SeededDraws(self._seed))
-            return run_loop(
-                tap, model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
-            )
+            check_fields_of_model(call.model, fields)
+            self._put_prompt(call, fields)
+            draws = None if self._seed is None else SeededDraws(self._seed)
+            return run_loop(call, fields, self._commit, self._put, draws)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught
             raise
@@ -121,26 +142,28 @@ class _Observation:
         if not self._used:
             self._end(RuntimeError("generate() ended before it began to decode; see the error that it raised"))
 
-    def _commit(self, output: StepOutput) -> bool:
+    def _commit(self, output: Step) -> bool:
         self._put(output)
         hung_up = bool(self._streamers) and all(streamer.closed for streamer in self._streamers)
         return hung_up or (self._stop is not None and self._stop())
 
-    def _put(self, output: StepOutput) -> None:
+    def _put(self, output: Output) -> None:
         for streamer in self._streamers:
             streamer.put(output)
 
-    def _put_prompt(self, model: PreTrainedModel, input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> None:
-        mask = model_kwargs.get("attention_mask")
+    def _put_prompt(self, call: Call, fields: frozenset[Field]) -> None:
+        prompt, positions = prompt_of(call)
+        whole = replace(prompt, source=source_of(call, fields))
         wanting = [streamer for streamer in self._streamers if "prompt_logits" in streamer.fields]
         for streamer in self._streamers:
             if streamer not in wanting:
-                streamer.put(PromptOutput(input_ids, mask))
+                streamer.put(whole)
         if not wanting:
             return
-        for start, logits in prompt_logits(model, input_ids, model_kwargs):
+        tokens, mask = prompt.tokens, prompt.attention_mask
+        for start, logits in prompt_logits(call.model, tokens, mask, positions):
             part = slice(start, start + logits.shape[1])
-            output = PromptOutput(input_ids[:, part], None if mask is None else mask[:, part], start, logits)
+            output = PromptOutput(tokens[:, part], None if mask is None else mask[:, part], start, logits)
             for streamer in wanting:
                 streamer.put(output)
 
@@ -153,14 +176,3 @@ class _Observation:
                 failures.append(failure)
         if failures:
             raise failures[0]
-
-
-def _check_attentions(model: PreTrainedModel) -> None:
-    """Refuse what the library answers with silent empty tuples (transformers 5.24)."""
-    implementation = model.config._attn_implementation
-    if implementation != "eager":
-        msg = (
-            f"attentions cannot be observed with the attention implementation {implementation!r}, which returns none; "
-            "call model.set_attn_implementation('eager') first"
-        )
-        raise UnobservableError(msg)

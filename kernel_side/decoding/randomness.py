@@ -2,7 +2,7 @@
 
 ``generate`` draws with the process-wide generator, so two threads mix their draws. Here draws made inside a ``with``
 block in this thread come from one seeded generator instead; other threads and the global generator notice nothing.
-Not covered: functions that ``generate``'s sampling does not use.
+Covered are the two functions that the loops draw with: ``multinomial`` and, in speculative sampling, ``rand_like``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["SeededDraws"]
 
 
 class SeededDraws(TorchFunctionMode):
-    """Make ``torch.multinomial`` in this thread draw from a generator of its own.
+    """Make ``torch.multinomial`` and ``torch.rand_like`` in this thread draw from a generator of its own.
 
     The draws equal those after ``torch.manual_seed(seed)``, on the CPU and on accelerators, because a fresh generator
     with that seed starts in the same state as the global one. The mode is entered only around a loop's draws: inside,
@@ -49,6 +49,12 @@ class SeededDraws(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.multinomial and kwargs.get("generator") is None:
             kwargs = kwargs | {"generator": self._generator(args[0].device)}
+        if func is torch.rand_like and kwargs.get("generator") is None:
+            # `rand_like` itself takes a generator since some torch after 2.6, the oldest that is supported.
+            like: torch.Tensor = args[0]
+            device = torch.device(kwargs.get("device") or like.device)
+            kwargs = {"dtype": like.dtype} | kwargs | {"device": device, "generator": self._generator(device)}
+            return torch.rand(like.shape, **kwargs)
         return func(*args, **kwargs)
 
     def _generator(self, device: torch.device) -> torch.Generator:

@@ -2,46 +2,70 @@
 
 The library's own loop runs, with three stand-ins handed to it: the list of processors (sees raw logits go in and scores
 come out), the list of stopping criteria (called once a step with the new tokens: the commit), and the model (a
-delegating proxy that sees the forward's outputs). Each step becomes one :class:`StepOutput` at its commit.
+delegating proxy that sees the forward's outputs). Each step becomes one step output at its commit.
 
-Every private name of ``transformers`` that genscope relies on for this is in this file, and the tests name the versions
-it was run with (:data:`TESTED_TRANSFORMERS`). Not here: what is observed and who reads it (``observe``).
+Here is what all loops share, and the tap of greedy decoding and sampling. ``tap_beams`` and ``tap_assisted`` are the
+others, ``tap_prompt`` looks at what goes in, and ``dispatch`` picks. Every private name of ``transformers`` that
+genscope relies on for this is in these files, and the tests name the versions they were run with
+(:data:`TESTED_TRANSFORMERS`). Not here: what is observed and who reads it (``observe``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
-from transformers.generation.configuration_utils import GenerationMode
 
-from ..streaming.outputs import Field, StepOutput
+from ..streaming.outputs import Field, Step, StepOutput
 
-__all__ = ["TESTED_TRANSFORMERS", "Tap", "UnobservableError", "run_loop"]
+__all__ = [
+    "TESTED_TRANSFORMERS",
+    "Call",
+    "LoopTap",
+    "Tap",
+    "TappedCriteria",
+    "TappedModel",
+    "TappedProcessors",
+    "UnobservableError",
+    "run_sample",
+]
 
 TESTED_TRANSFORMERS = ("5.24",)
 """Minor versions of ``transformers`` that the parity tests were run with."""
-
-_LOOPS = {GenerationMode.GREEDY_SEARCH: "_sample", GenerationMode.SAMPLE: "_sample"}
 
 
 class UnobservableError(ValueError):
     """What was asked of ``generate`` cannot be observed; the message says what to do."""
 
 
-class Tap:
-    """Collects what one decoding loop does and commits it step by step.
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What ``generate`` prepared and hands to a ``custom_generate`` callable, and whatever drafts for it."""
+
+    model: PreTrainedModel
+    input_ids: torch.Tensor
+    logits_processor: LogitsProcessorList
+    stopping_criteria: StoppingCriteriaList
+    generation_config: GenerationConfig
+    model_kwargs: dict[str, Any]
+    inputs_tensor: torch.Tensor | None = None
+    assistant_model: PreTrainedModel | None = None
+
+
+class LoopTap:
+    """Collects what one decoding loop does and commits it step by step: what the taps of all loops share.
 
     Parameters
     ----------
     fields : frozenset of str
         What a step output carries beside its tokens.
     commit : callable
-        Gets each :class:`StepOutput`; returns True to end the loop for all rows after this step.
+        Gets each step output; returns True to end the loop for all rows after this step.
     draws : context manager, optional
         Entered around the choice of each token, see :class:`~.randomness.SeededDraws`.
     """
@@ -49,7 +73,7 @@ class Tap:
     def __init__(
         self,
         fields: frozenset[Field],
-        commit: Callable[[StepOutput], bool],
+        commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
     ) -> None:
         self.fields = fields
@@ -57,8 +81,12 @@ class Tap:
         self._draws = draws
         self._choosing = contextlib.ExitStack()
         self._parts: dict[str, Any] = {}
-        self._finished: torch.Tensor | None = None
         self._step = 0
+
+    def begin_choice(self) -> None:
+        """Draw from this run's generator from here on."""
+        if self._draws is not None:
+            self._choosing.enter_context(self._draws)
 
     def close(self) -> None:
         """Leave the draws, also when the loop was left by an exception between two taps."""
@@ -66,17 +94,43 @@ class Tap:
 
     def on_forward(self, outputs: Any) -> None:
         """Take what the forward pass behind the next token gave (logits come with the processors)."""
+        for name, value in self._states(outputs):
+            self._parts[name] = value
+
+    def _states(self, outputs: Any) -> Iterable[tuple[str, Any]]:
+        # An encoder-decoder model names the decoder's own, and has a third kind.
+        prefix = "decoder_" if "decoder_hidden_states" in outputs or "decoder_attentions" in outputs else ""
         for field in ("attentions", "hidden_states"):
             if field in self.fields:
-                self._parts[field] = getattr(outputs, field)
+                yield field, getattr(outputs, prefix + field)
+        if prefix and "attentions" in self.fields:
+            yield "cross_attentions", outputs.cross_attentions
+
+    def _take_parts(self) -> dict[str, Any]:
+        """Hand out what this step gave, never again with the next."""
+        parts, self._parts = self._parts, {}
+        self._step += 1
+        return parts
+
+
+class Tap(LoopTap):
+    """The tap of greedy decoding and sampling, see :class:`LoopTap`."""
+
+    def __init__(
+        self,
+        fields: frozenset[Field],
+        commit: Callable[[Step], bool],
+        draws: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(fields, commit, draws)
+        self._finished: torch.Tensor | None = None
 
     def on_logits(self, logits: torch.Tensor, scores: torch.Tensor) -> None:
         """Take logits ``(batch, vocabulary)`` before and after all processors; the draw comes next."""
         for field, value in (("logits", logits), ("scores", scores)):
             if field in self.fields:
                 self._parts[field] = value
-        if self._draws is not None:
-            self._choosing.enter_context(self._draws)
+        self.begin_choice()
 
     def on_tokens(self, sequences: torch.Tensor, done: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Commit a step.
@@ -93,7 +147,7 @@ class Tap:
         torch.Tensor
             Shape ``(batch,)``, bool: rows that end with this step.
         """
-        self._choosing.close()
+        self.close()
         ended = done()
         before = torch.zeros_like(ended) if self._finished is None else self._finished
         if self._finished is not None and bool(before.all()):
@@ -107,46 +161,49 @@ class Tap:
             active=~before,
             finished=self._finished,
             seconds=time.perf_counter(),
-            **self._parts,
+            **self._take_parts(),
         )
-        self._step += 1
-        self._parts = {}
         if self._commit(output):
             self._finished = torch.ones_like(ended)
         return self._finished
 
 
-class _TappedProcessors(LogitsProcessorList):
+class TappedProcessors(LogitsProcessorList):
     """The prepared processors, as one list that shows what went in and what came out."""
 
-    def __init__(self, processors: Iterable[Any], tap: Tap) -> None:
+    def __init__(self, processors: Iterable[Any], on_scores: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
         super().__init__(processors)
-        self._tap = tap
+        self._on_scores = on_scores
 
     def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> torch.Tensor:
         # A processor may work in place; the copy keeps the raw logits raw, the returned ones included.
         processed: torch.Tensor = super().__call__(input_ids, scores.clone() if len(self) else scores, **kwargs)
-        self._tap.on_logits(scores, processed)
+        self._on_scores(scores, processed)
         return processed
 
 
-class _TappedCriteria(StoppingCriteriaList):
+class TappedCriteria(StoppingCriteriaList):
     """The prepared stopping criteria, which every loop calls exactly once a step, with the new tokens."""
 
-    def __init__(self, criteria: Iterable[Any], tap: Tap) -> None:
+    def __init__(
+        self,
+        criteria: Iterable[Any],
+        on_tokens: Callable[[torch.Tensor, Callable[[], torch.Tensor]], torch.Tensor],
+    ) -> None:
         super().__init__(criteria)
-        self._tap = tap
+        self._on_tokens = on_tokens
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        return self._tap.on_tokens(
-            input_ids, lambda: super(_TappedCriteria, self).__call__(input_ids, scores, **kwargs)
-        )
+        return self._on_tokens(input_ids, lambda: super(TappedCriteria, self).__call__(input_ids, scores, **kwargs))
 
 
-class _TappedModel:
+AnyTap = TypeVar("AnyTap", bound=LoopTap)
+
+
+class TappedModel(Generic[AnyTap]):
     """Everything the user's model is, without touching it, plus a look at each forward's outputs."""
 
-    def __init__(self, model: Any, tap: Tap) -> None:
+    def __init__(self, model: Any, tap: AnyTap) -> None:
         self._model = model
         self._tap = tap
 
@@ -161,93 +218,14 @@ class _TappedModel:
         return self._model._update_model_kwargs_for_generation(outputs, *args, **kwargs)  # noqa: SLF001 - the tap
 
 
-def run_loop(
-    tap: Tap,
-    model: PreTrainedModel,
-    input_ids: torch.Tensor,
-    logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    generation_config: GenerationConfig,
-    **model_kwargs: Any,
-) -> Any:
-    """Run the library's own loop for these settings, tapped.
-
-    Takes what ``generate`` hands to a ``custom_generate`` callable and returns what the loop returns.
-
-    Raises
-    ------
-    UnobservableError
-        For a decoding strategy whose loop is not tapped here.
-    """
-    for field in ("attentions", "hidden_states"):
-        if field in tap.fields:
-            # Asked of the forward pass only: what the loop accumulates stays as the caller wants it.
-            model_kwargs[f"output_{field}"] = True
-    loop = getattr(type(model), _loop_name(generation_config))
-    try:
-        return loop(
-            _TappedModel(model, tap),
-            input_ids,
-            logits_processor=_TappedProcessors(logits_processor, tap),
-            stopping_criteria=_TappedCriteria(stopping_criteria, tap),
-            generation_config=generation_config,
-            **model_kwargs,
-        )
-    finally:
-        tap.close()
-
-
-def _loop_name(generation_config: GenerationConfig) -> str:
-    mode = generation_config.get_generation_mode()
-    if mode not in _LOOPS:
-        observed = ", ".join(str(known.value) for known in _LOOPS)
-        msg = f"the decoding strategy {mode.value!r} cannot be observed; observed are: {observed}. Use num_beams=1"
-        raise UnobservableError(msg)
-    return _LOOPS[mode]
-
-
-def prompt_logits(
-    model: PreTrainedModel, input_ids: torch.Tensor, model_kwargs: dict[str, Any], chunk: int = 512
-) -> Iterator[tuple[int, torch.Tensor]]:
-    """Give the logits of each position of a prompt, from a prefill of its own.
-
-    The run's own prefill is left as it is: it computes logits for the last position only, and asking it for all of them
-    would change that position's last bits.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-    input_ids : torch.Tensor
-        Shape ``(batch, length)``.
-    model_kwargs : dict
-        As ``generate`` prepared them; the cache in it is not used.
-    chunk : int
-        Positions a forward pass, so that logits of a long prompt are never all held at once by the model. Prompts up to
-        this length take one pass, as do all prompts of recurrent models.
-
-    Yields
-    ------
-    start : int
-        Position of the slice's first token.
-    logits : torch.Tensor
-        Shape ``(batch, positions, vocabulary)``, consecutive slices.
-    """
-    length = input_ids.shape[1]
-    if model._is_stateful:  # noqa: SLF001 - a recurrent state cannot take several tokens at once (transformers 5.24)
-        chunk = length
-    mask = model_kwargs.get("attention_mask")
-    positions = model_kwargs.get("position_ids")
-    cache = None
-    for start in range(0, length, chunk):
-        stop = min(start + chunk, length)
-        # With a cache also when one pass is enough: without, gpt2 lays tensors out otherwise and the last bits move.
-        inputs: dict[str, Any] = {"input_ids": input_ids[:, start:stop], "use_cache": True}
-        if mask is not None:
-            inputs["attention_mask"] = mask[:, :stop]
-        if positions is not None:
-            inputs["position_ids"] = positions[:, start:stop]
-        if cache is not None:
-            inputs["cache"] = cache
-        outputs = model(**inputs, return_dict=True)
-        cache = outputs.get("cache")
-        yield start, outputs.logits
+def run_sample(call: Call, tap: Tap) -> Any:
+    """Run the library's loop of greedy decoding and sampling, tapped; returns what it returns."""
+    loop: Any = type(call.model)
+    return loop._sample(  # noqa: SLF001 - the tap
+        TappedModel(call.model, tap),
+        call.input_ids,
+        logits_processor=TappedProcessors(call.logits_processor, tap.on_logits),
+        stopping_criteria=TappedCriteria(call.stopping_criteria, tap.on_tokens),
+        generation_config=call.generation_config,
+        **call.model_kwargs,
+    )

@@ -7,13 +7,15 @@ It decides nothing about the generation.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..streaming.assisted_outputs import AssistedStepOutput
 from ..streaming.base import StepStreamer
-from ..streaming.outputs import Field, PromptOutput, StepOutput
+from ..streaming.beam_outputs import BeamResult, BeamStepOutput
+from ..streaming.outputs import Field, Output, PromptOutput, StepOutput
 from .detokenize import Detokenizer
 from .measures import Measures, measure
 from .record import Alternative, Origin, Record, Token
@@ -41,6 +43,10 @@ class _StartedNow:
 class Recorder(StepStreamer):
     """Records one row of a generation.
 
+    Of a beam search no token is final before its end: then the row's sequence is recorded, each token with the measures
+    that it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first
+    has the round's time, the others none.
+
     Parameters
     ----------
     tokenizer : PreTrainedTokenizerBase
@@ -49,7 +55,7 @@ class Recorder(StepStreamer):
     prompt_probabilities : bool
         Whether prompt tokens are measured too; costs one more prefill.
     row : int
-        Which row of the batch.
+        Which of the sequences that ``generate`` returns.
     clock : Clock, optional
         By default one that starts now.
 
@@ -83,12 +89,21 @@ class Recorder(StepStreamer):
         self._last_moment = 0.0
         # Logits of the last position of a slice predict the first token of the next one.
         self._pending_logits: torch.Tensor | None = None
+        self._rows = 1
+        # Of each step of a beam search: its time, and the measures of its candidates by row and token.
+        self._beam_steps: list[tuple[float, dict[tuple[int, int], Measures]]] = []
 
-    def put(self, output: PromptOutput | StepOutput) -> None:
-        """Record the prompt, or a token."""
+    def put(self, output: Output) -> None:
+        """Record the prompt, or tokens."""
         began = time.perf_counter()
         if isinstance(output, PromptOutput):
             self._put_prompt(output)
+        elif isinstance(output, BeamStepOutput):
+            self._put_beam_step(output)
+        elif isinstance(output, BeamResult):
+            self._put_beam_result(output)
+        elif isinstance(output, AssistedStepOutput):
+            self._put_round(output)
         elif bool(output.active[self._row]):
             self._put_step(output)
         self.busy += time.perf_counter() - began
@@ -99,6 +114,7 @@ class Recorder(StepStreamer):
 
     def _put_prompt(self, output: PromptOutput) -> None:
         tokens = output.tokens[self._row]
+        self._rows = len(output.tokens)
         measures: list[Measures | None] = [None] * len(tokens)
         if output.logits is not None:
             logits = output.logits[self._row]
@@ -116,17 +132,41 @@ class Recorder(StepStreamer):
                 self._append(token, "prompt", numbers if len(self.record) else None, None)
 
     def _put_step(self, output: StepOutput) -> None:
-        if output.logits is None or output.scores is None:
-            msg = "a step without logits and scores cannot be recorded"
-            raise ValueError(msg)
+        logits, scores = _distributions(output.logits, output.scores)
         row = slice(self._row, self._row + 1)
         # One tensor handed out twice stays one, so that measure does its work once.
-        logits = output.logits[row]
-        scores = logits if output.scores is output.logits else output.scores[row]
-        [numbers] = measure(logits, scores, output.tokens[row], self._alternatives)
-        moment = self.clock.since_start(output.seconds)
-        self._append(int(output.tokens[self._row]), "generated", numbers, moment - self._last_moment)
-        self._last_moment = moment
+        of_row = logits[row]
+        [numbers] = measure(of_row, of_row if scores is logits else scores[row], output.tokens[row], self._alternatives)
+        self._append(int(output.tokens[self._row]), "generated", numbers, self._lap(output.seconds))
+
+    def _put_round(self, output: AssistedStepOutput) -> None:
+        logits, scores = _distributions(output.logits, output.scores)
+        tokens = output.tokens[0]
+        seconds = self._lap(output.seconds)
+        measures = measure(torch.cat(logits), torch.cat(scores), tokens, self._alternatives)
+        for index, (token, numbers) in enumerate(zip(tokens.tolist(), measures, strict=True)):
+            self._append(token, "generated", numbers, 0.0 if index else seconds)
+
+    def _put_beam_step(self, output: BeamStepOutput) -> None:
+        logits, scores = _distributions(output.logits, output.scores)
+        prompt = self._row // (self._rows // len(output.candidate_tokens))
+        tokens, parents = output.candidate_tokens[prompt], output.candidate_parents[prompt]
+        measures = measure(logits[parents], scores[parents], tokens, self._alternatives)
+        keys = zip(parents.tolist(), tokens.tolist(), strict=True)
+        self._beam_steps.append((self._lap(output.seconds), dict(zip(keys, measures, strict=True))))
+
+    def _put_beam_result(self, output: BeamResult) -> None:
+        length = int(output.lengths[self._row])
+        tokens = output.sequences[self._row, output.prompt_length :].tolist()[:length]
+        parents = output.beam_indices[self._row].tolist()[:length]
+        for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
+            self._append(token, "generated", measures[parent, token], seconds)
+        self._beam_steps.clear()
+
+    def _lap(self, seconds: float) -> float:
+        moment = self.clock.since_start(seconds)
+        lap, self._last_moment = moment - self._last_moment, moment
+        return lap
 
     def _append(self, token: int, origin: Origin, numbers: Measures | None, seconds: float | None) -> None:
         alternatives = (
@@ -156,3 +196,13 @@ class Recorder(StepStreamer):
                 alternatives=alternatives,
             )
         )
+
+
+Distribution = TypeVar("Distribution", torch.Tensor, tuple[torch.Tensor, ...])
+
+
+def _distributions(logits: Distribution | None, scores: Distribution | None) -> tuple[Distribution, Distribution]:
+    if logits is None or scores is None:
+        msg = "a step without logits and scores cannot be recorded"
+        raise ValueError(msg)
+    return logits, scores

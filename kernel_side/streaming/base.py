@@ -7,11 +7,14 @@ a coroutine: ``iterate``. Text instead of tensors: ``text``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import TypeVar, cast
 
-from .outputs import ALL_FIELDS, Field, PromptOutput, StepOutput
+from .beam_outputs import BeamResult
+from .outputs import ALL_FIELDS, Field, Output, PromptOutput, Step
 
 __all__ = ["OutputStreamer", "StepStreamer", "check_fields"]
+
+AnyStep = TypeVar("AnyStep", bound=Step)
 
 
 class StepStreamer:
@@ -30,8 +33,8 @@ class StepStreamer:
         """Whether the reader is gone, so that generating on has no point."""
         return False
 
-    def put(self, output: PromptOutput | StepOutput) -> None:
-        """Take the prompt (first, once) or a step."""
+    def put(self, output: Output) -> None:
+        """Take the prompt (first, once), a step, or what a beam search chose (last, once)."""
         raise NotImplementedError  # abstract; an ABC would clash with the library's own base of text streamers
 
     def end(self, error: BaseException | None = None) -> None:
@@ -50,9 +53,12 @@ class OutputStreamer(StepStreamer):
     Parameters
     ----------
     on_step : callable
-        Gets each :class:`StepOutput`.
+        Gets each step: a :class:`StepOutput`, :class:`BeamStepOutput` or :class:`AssistedStepOutput`, depending on the
+        strategy.
     on_prompt : callable, optional
         Gets the :class:`PromptOutput`.
+    on_result : callable, optional
+        Gets the :class:`BeamResult` of a beam search, whose tokens are not final before.
     on_end : callable, optional
         Gets the exception that ended the generation, or None.
     fields : iterable of str
@@ -71,23 +77,30 @@ class OutputStreamer(StepStreamer):
 
     def __init__(
         self,
-        on_step: Callable[[StepOutput], object],
+        on_step: Callable[[AnyStep], object],
         *,
         on_prompt: Callable[[PromptOutput], object] | None = None,
+        on_result: Callable[[BeamResult], object] | None = None,
         on_end: Callable[[BaseException | None], object] | None = None,
         fields: Iterable[Field] = ("scores", "logits"),
     ) -> None:
         self.fields = check_fields(fields)
-        self._on_step = on_step
+        # Whoever takes one kind of step only says so, and uses it with that strategy.
+        self._on_step = cast("Callable[[Step], object]", on_step)
         self._on_prompt = on_prompt
+        self._on_result = on_result
         self._on_end = on_end
 
-    def put(self, output: PromptOutput | StepOutput) -> None:
+    def put(self, output: Output) -> None:
         """Call back with the output."""
-        if isinstance(output, StepOutput):
+        if isinstance(output, PromptOutput):
+            if self._on_prompt is not None:
+                self._on_prompt(output)
+        elif isinstance(output, BeamResult):
+            if self._on_result is not None:
+                self._on_result(output)
+        else:
             self._on_step(output)
-        elif self._on_prompt is not None:
-            self._on_prompt(output)
 
     def end(self, error: BaseException | None = None) -> None:
         """Call back with the end."""

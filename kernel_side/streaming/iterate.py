@@ -13,11 +13,9 @@ from typing import Self
 
 from .base import StepStreamer, check_fields
 from .channel import Channel, Ended, nothing_came
-from .outputs import Field, PromptOutput, StepOutput
+from .outputs import Field, Output
 
 __all__ = ["AsyncOutputIteratorStreamer", "OutputIteratorStreamer"]
-
-Output = PromptOutput | StepOutput
 
 
 class _ChannelStreamer(StepStreamer):
@@ -56,7 +54,7 @@ class _ChannelStreamer(StepStreamer):
 
 
 class OutputIteratorStreamer(_ChannelStreamer):
-    """A blocking iterator over the prompt and the steps of one generation.
+    """A blocking iterator over the prompt, the steps and, of a beam search, the result of one generation.
 
     Parameters
     ----------
@@ -101,7 +99,7 @@ class OutputIteratorStreamer(_ChannelStreamer):
 
 
 class AsyncOutputIteratorStreamer(_ChannelStreamer):
-    """An asynchronous iterator over the prompt and the steps of one generation.
+    """An asynchronous iterator over the prompt, the steps and, of a beam search, the result of one generation.
 
     Create it in the coroutine that reads it; the generation runs in a thread (``asyncio.to_thread``).
 

@@ -12,8 +12,10 @@ from transformers import PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ..record.detokenize import Detokenizer
+from .assisted_outputs import AssistedStepOutput
 from .base import StepStreamer
-from .outputs import PromptOutput, StepOutput
+from .beam_outputs import BeamResult, BeamStepOutput
+from .outputs import Output, PromptOutput, StepOutput
 from .text_rows import Rows
 
 __all__ = ["TextStreamer"]
@@ -23,6 +25,9 @@ class TextStreamer(StepStreamer, BaseStreamer):
     """Prints text as it is generated.
 
     A batch is printed one row after another: the first live, each next one as soon as the one before has ended.
+
+    Under ``observe`` it also takes beam search and assisted decoding. Of a beam search nothing is final before its end:
+    the text of all returned sequences comes then. Assisted decoding gives some tokens at once.
 
     Parameters
     ----------
@@ -55,12 +60,12 @@ class TextStreamer(StepStreamer, BaseStreamer):
         self._ended = False
         self._error: BaseException | None = None
 
-    def put(self, value: PromptOutput | StepOutput | torch.Tensor) -> None:
-        """Take the prompt or a step.
+    def put(self, value: Output | torch.Tensor) -> None:
+        """Take the prompt, a step or the result of a beam search.
 
         Parameters
         ----------
-        value : PromptOutput, StepOutput or torch.Tensor
+        value : PromptOutput, a step, BeamResult or torch.Tensor
             As ids: first the prompt ``(batch, length)``, then ``(batch,)`` or ``(batch, accepted)`` a step.
 
         Raises
@@ -68,11 +73,11 @@ class TextStreamer(StepStreamer, BaseStreamer):
         ValueError
             When a step has another number of rows than the prompt.
         """
-        if self.closed:
+        if self.closed or isinstance(value, BeamStepOutput):  # no token of a beam step is final
             return
         if self._ended:  # another generation begins
             self._ended, self._error, self._rows = False, None, None
-        ids = value if isinstance(value, torch.Tensor) else value.tokens
+        ids = value if isinstance(value, torch.Tensor) else _ids_of(value)
         if self._rows is None:
             self._rows = self._make_rows(1 if isinstance(value, torch.Tensor) and ids.dim() < 2 else len(ids))
         rows = self._rows
@@ -81,14 +86,16 @@ class TextStreamer(StepStreamer, BaseStreamer):
         if is_prompt and self.skip_prompt:
             return
         finished = [False] * rows.count
-        if isinstance(value, StepOutput):
+        if isinstance(value, torch.Tensor):
+            texts = rows.prompt(ids.reshape(rows.count, -1).tolist()) if is_prompt else rows.ids(ids)
+        elif isinstance(value, PromptOutput):
+            texts = rows.prompt(value)
+        elif isinstance(value, BeamResult):
+            texts = rows.result(value)
+        else:
             texts = rows.step(value)
             # The row of a single sequence ends with the stream: only then is it known whether all went well.
             finished = value.finished.tolist() if rows.count > 1 else finished
-        elif isinstance(value, PromptOutput):
-            texts = rows.prompt(value)
-        else:
-            texts = rows.prompt(ids.reshape(rows.count, -1).tolist()) if is_prompt else rows.ids(ids)
         for row, text in enumerate(texts):
             if not self._row_ended[row]:
                 self._row_ended[row] = finished[row]
@@ -159,3 +166,7 @@ class TextStreamer(StepStreamer, BaseStreamer):
         return Rows(
             [Detokenizer(tokenizer, **kwargs) for _ in range(count)], tokenizer.pad_token_id, tokenizer.eos_token_id
         )
+
+
+def _ids_of(value: PromptOutput | StepOutput | AssistedStepOutput | BeamResult) -> torch.Tensor:
+    return value.sequences if isinstance(value, BeamResult) else value.tokens

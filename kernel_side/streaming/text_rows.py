@@ -12,6 +12,8 @@ from typing import cast
 import torch
 
 from ..record.detokenize import Detokenizer
+from .assisted_outputs import AssistedStepOutput
+from .beam_outputs import BeamResult
 from .outputs import PromptOutput, StepOutput
 
 __all__ = ["Rows"]
@@ -55,11 +57,21 @@ class Rows:
             rows = prompt if self.count == 1 else [self._without_left_padding(row) for row in prompt]
         return [self._push(row, tokens) for row, tokens in enumerate(rows)]
 
-    def step(self, output: StepOutput) -> list[str]:
+    def step(self, output: StepOutput | AssistedStepOutput) -> list[str]:
         """Return each row's text of a step; ``""`` for rows that had finished before."""
+        if isinstance(output, AssistedStepOutput):
+            return [self._push(0, output.tokens[0].tolist())]
         active = output.active.tolist()
         tokens = _as_rows(output.tokens, self.count)
         return [self._push(row, tokens[row]) if active[row] else "" for row in range(self.count)]
+
+    def result(self, output: BeamResult) -> list[str]:
+        """Return each row's text of what a beam search chose, without the prompt."""
+        rows = output.sequences[:, output.prompt_length :].tolist()
+        return [
+            self._push(row, tokens[:length])
+            for row, (tokens, length) in enumerate(zip(rows, output.lengths.tolist(), strict=True))
+        ]
 
     def ids(self, value: torch.Tensor) -> list[str]:
         """Return each row's text of bare ids, shape ``(batch,)`` or ``(batch, accepted)``.

@@ -13,7 +13,8 @@ from torch.overrides import _get_current_function_mode_stack
 from transformers import GenerationMixin
 
 from genscope.kernel_side.decoding.observe import observe
-from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, Tap, UnobservableError, prompt_logits
+from genscope.kernel_side.decoding.tap import TESTED_TRANSFORMERS, Tap, UnobservableError
+from genscope.kernel_side.decoding.tap_prompt import prompt_logits
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer
 from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
@@ -47,10 +48,10 @@ def test_private_names_are_where_the_tap_expects_them() -> None:
         assert source.count(call) == 1, call
 
 
-def test_beams_are_refused_with_the_way_out_and_the_reader_learns_of_it() -> None:
+def test_other_strategies_are_refused_with_the_way_out_and_the_reader_learns_of_it() -> None:
     streamer = OutputIteratorStreamer(timeout=5)
-    with pytest.raises(UnobservableError, match=r"'beam_search' cannot be observed.*num_beams=1"):
-        tiny_model("llama").generate(**inputs(), **PLAIN, num_beams=2, **observe(streamer))
+    with pytest.raises(UnobservableError, match=r"'contrastive_search' cannot be observed; observed are: greedy"):
+        tiny_model("llama").generate(**inputs(), **PLAIN, penalty_alpha=0.6, top_k=4, **observe(streamer))
     assert isinstance(next(streamer), PromptOutput)
     with pytest.raises(UnobservableError):
         next(streamer)
@@ -189,7 +190,7 @@ def test_prompt_logits_of_a_recurrent_model_come_in_one_pass(masked: bool) -> No
         model = transformers.MambaForCausalLM(config).eval()
     ids = inputs(length=530)["input_ids"]
     with torch.no_grad():
-        [(start, logits)] = prompt_logits(model, ids, {"attention_mask": torch.ones_like(ids)} if masked else {})
+        [(start, logits)] = prompt_logits(model, ids, torch.ones_like(ids) if masked else None)
         assert torch.equal(logits, model(ids).logits)
     assert start == 0
 

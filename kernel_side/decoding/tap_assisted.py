@@ -1,0 +1,187 @@
+"""Taps the library's assisted decoding: a draft model, prompt lookup, early exit.
+
+The loop makes a generator of drafts for each run; its two methods, called before and after the checking forward pass,
+give the drafts and the scores. The commit is at the stopping criteria, once a round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers.generation.utils import _split_model_outputs
+
+from ..streaming.assisted_outputs import AssistedStepOutput
+from ..streaming.outputs import Field, Step
+from .tap import Call, LoopTap, TappedCriteria, TappedModel, UnobservableError
+
+__all__ = ["AssistedTap", "check_assistance", "run_assisted"]
+
+
+class AssistedTap(LoopTap):
+    """The tap of assisted decoding; see :class:`~.tap.LoopTap`."""
+
+    def __init__(
+        self,
+        fields: frozenset[Field],
+        commit: Callable[[Step], bool],
+        draws: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
+        super().__init__(fields, commit, draws)
+        self._length = 0  # before the round
+        self._drafted = torch.zeros(1, 0, dtype=torch.long)
+        self._logits: torch.Tensor | None = None
+
+    def on_drafts(self, length: int, candidates: torch.Tensor, draft_scores: torch.Tensor | None) -> None:
+        """Take the sequence ``(1, length + drafts)`` that will be checked, and what the drafts were chosen from."""
+        self._length = length
+        self._drafted = candidates[:, length:]
+        if "scores" in self.fields:
+            self._parts["draft_scores"] = draft_scores
+
+    def on_check(self, outputs: Any) -> None:
+        """Take the checking pass before its logits are processed, in place; the choice comes next."""
+        if "logits" in self.fields:
+            drafts = self._drafted.shape[1]
+            self._logits = outputs.logits[:, -drafts - 1 :].to(dtype=torch.float32, copy=True)
+        self.begin_choice()
+
+    def on_choice(self, scores: torch.Tensor, accepted: int) -> None:
+        """Take the processed scores ``(1, drafts + 1, vocabulary)`` once the tokens are chosen."""
+        self.close()
+        for field, value in (("scores", scores), ("logits", self._logits)):
+            if field in self.fields and value is not None:
+                self._parts[field] = tuple(value[:, index, :] for index in range(accepted + 1))
+
+    def on_forward(self, outputs: Any) -> None:
+        """Leave it to :meth:`on_round`, which knows how many tokens there are."""
+
+    def on_round(self, outputs: Any, tokens: int) -> None:
+        """Take the states of the checking pass, split among the round's tokens as the library splits them."""
+        is_first = self._step == 0
+        for name, value in self._states(outputs):
+            added = self._length + tokens if is_first else tokens
+            decoder = {"is_decoder_attention": True} if name == "attentions" else {}
+            split = _split_model_outputs(() if is_first else ((),), value, self._length, added, **decoder)
+            self._parts[name] = split if is_first else split[1:]
+
+    def on_tokens(self, sequences: torch.Tensor, done: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Commit a round; see :meth:`.tap.Tap.on_tokens`."""
+        finished = done()
+        tokens = sequences[:, self._length :]
+        compared = min(tokens.shape[1], self._drafted.shape[1])
+        same = tokens[:, :compared] == self._drafted[:, :compared].to(tokens.device)
+        output = AssistedStepOutput(
+            step=self._step,
+            length=sequences.shape[1],
+            seconds=time.perf_counter(),
+            tokens=tokens,
+            drafted=self._drafted,
+            # Counted here: the library's count takes the last token for the bonus, also where the sequence ended
+            # within the draft.
+            accepted=int(same.cumprod(dim=1).sum()),
+            finished=finished,
+            **self._take_parts(),
+        )
+        return torch.ones_like(finished) if self._commit(output) else finished
+
+
+class _AssistedModel(TappedModel[AssistedTap]):
+    """The stand-in for the model; the methods are those that ``_assisted_decoding`` of transformers 5.24 calls."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = self._model(*args, **kwargs)
+        self._tap.on_check(outputs)
+        return outputs
+
+    def get_compiled_call(self, compile_config: Any) -> Any:
+        """Return what the loop calls instead of the model where it compiles the forward pass."""
+        forward = self._model.get_compiled_call(compile_config)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outputs = forward(*args, **kwargs)
+            self._tap.on_check(outputs)
+            return outputs
+
+        return call
+
+    def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        self._tap.on_round(outputs, kwargs["num_new_tokens"])
+        return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
+
+    def _get_candidate_generator(self, **kwargs: Any) -> Any:
+        drafter = self._model._get_candidate_generator(**kwargs)  # noqa: SLF001 - the tap
+        if drafter.requires_model_outputs:
+            msg = (
+                f"drafts by {type(drafter).__name__} cannot be observed; use a draft model or prompt_lookup_num_tokens"
+            )
+            raise UnobservableError(msg)
+        # The generator is this run's own. Its methods are replaced on the object rather than it by a stand-in: the
+        # loop asks for its class.
+        get_candidates, update_strategy = drafter.get_candidates, drafter.update_candidate_strategy
+        tap, model = self._tap, self._model
+
+        def tapped_get_candidates(input_ids: torch.Tensor, **more: Any) -> Any:
+            config = model.config.get_text_config()
+            layers = config.num_hidden_layers
+            tap.begin_choice()  # drafts are drawn too
+            try:
+                candidates, scores = get_candidates(input_ids, **more)
+            finally:
+                tap.close()
+                if config.num_hidden_layers != layers:  # left so by early exit, when drafting failed
+                    config.num_hidden_layers = layers
+            tap.on_drafts(input_ids.shape[1], candidates, scores)
+            return candidates, scores
+
+        def tapped_update_strategy(input_ids: torch.Tensor, scores: torch.Tensor, num_matches: int) -> None:
+            tap.on_choice(scores, int(num_matches))
+            update_strategy(input_ids, scores, num_matches)
+
+        drafter.get_candidates = tapped_get_candidates
+        drafter.update_candidate_strategy = tapped_update_strategy
+        return drafter
+
+
+def check_assistance(call: Call) -> None:
+    """Refuse what ``generate`` would refuse, had it been handed the draft model itself.
+
+    Raises
+    ------
+    ValueError
+        What the library says.
+    UnobservableError
+        For a draft model with a vocabulary of another size.
+    """
+    model: Any = call.model
+    assistant = call.assistant_model
+    if assistant is None:
+        return
+    own, other = (one.config.get_text_config().vocab_size for one in (model, assistant))
+    if own != other:
+        msg = (
+            f"drafts by a model with {other} tokens for a model with {own} need both tokenizers, which observe() "
+            "cannot pass on; use a draft model with the same tokenizer, or prompt_lookup_num_tokens"
+        )
+        raise UnobservableError(msg)
+    mode = call.generation_config.get_generation_mode(assistant)
+    model._validate_generation_mode(mode, call.generation_config, {"assistant_model": assistant})  # noqa: SLF001
+
+
+def run_assisted(call: Call, tap: AssistedTap) -> Any:
+    """Run the library's assisted decoding, tapped; returns what it returns."""
+    check_assistance(call)
+    loop: Any = type(call.model)
+    return loop._assisted_decoding(  # noqa: SLF001 - the tap
+        _AssistedModel(call.model, tap),
+        call.input_ids,
+        logits_processor=call.logits_processor,
+        stopping_criteria=TappedCriteria(call.stopping_criteria, tap.on_tokens),
+        generation_config=call.generation_config,
+        inputs_tensor=call.inputs_tensor,
+        assistant_model=call.assistant_model,
+        **call.model_kwargs,
+    )
