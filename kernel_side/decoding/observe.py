@@ -15,6 +15,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 
 from ..streaming.base import StepStreamer
 from ..streaming.outputs import PromptOutput, StepOutput
+from .own_loop import OwnLoop
 from .randomness import SeededDraws
 from .tap import Tap, UnobservableError, prompt_logits, run_loop
 
@@ -22,7 +23,10 @@ __all__ = ["observe"]
 
 
 def observe(
-    *streamers: StepStreamer, seed: int | None = None, stop: Callable[[], bool] | None = None
+    *streamers: StepStreamer,
+    seed: int | None = None,
+    stop: Callable[[], bool] | None = None,
+    loop: OwnLoop | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -41,6 +45,9 @@ def observe(
     stop : callable, optional
         Called after each step, in the generating thread; True ends the generation after that step. It may block, which
         pauses the generation. (``threading.Event().is_set`` is one.)
+    loop : OwnLoop, optional
+        A decoding loop that transformers does not have, to run in place of the library's: ``ContrastiveSearch``,
+        ``DoLa`` or ``DiverseBeamSearch``, with its settings.
 
     Returns
     -------
@@ -61,7 +68,7 @@ def observe(
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
-    observation = _Observation(streamers, seed, stop)
+    observation = _Observation(streamers, seed, stop, loop)
 
     # A plain function: generate looks at its signature.
     def custom_generate(
@@ -82,12 +89,19 @@ def observe(
 
 
 class _Observation:
-    """The streamers, seed and stop of one :func:`observe`."""
+    """The streamers, seed, stop and loop of one :func:`observe`."""
 
-    def __init__(self, streamers: Iterable[StepStreamer], seed: int | None, stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self,
+        streamers: Iterable[StepStreamer],
+        seed: int | None,
+        stop: Callable[[], bool] | None,
+        loop: OwnLoop | None,
+    ) -> None:
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
+        self._loop = loop
         self._used = False
 
     def decode(
@@ -107,6 +121,10 @@ class _Observation:
                 _check_attentions(model)
             self._put_prompt(model, input_ids, model_kwargs)
             tap = Tap(fields, self._commit, None if self._seed is None else SeededDraws(self._seed))
+            if self._loop is not None:
+                return self._loop.run(
+                    tap, model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
+                )
             return run_loop(
                 tap, model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs
             )
