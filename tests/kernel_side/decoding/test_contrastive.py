@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import DynamicCache, T5Config, T5ForConditionalGeneration
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.observe import observe
@@ -192,6 +192,15 @@ def test_it_is_a_custom_generate_by_itself_and_returns_ids_where_no_dict_was_ask
 def test_settings_that_do_not_go_together_are_refused(kwargs, message: str) -> None:
     with pytest.raises(LoopSettingsError, match=message):
         run(tiny_model("llama"), prompts(1), ContrastiveSearch(), **kwargs)
+
+
+def test_a_model_with_an_encoder_is_refused() -> None:
+    config = T5Config(
+        vocab_size=300, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0,
+        attn_implementation="eager",
+    )  # fmt: skip
+    with pytest.raises(LoopSettingsError, match="T5ForConditionalGeneration has an encoder"):
+        run(T5ForConditionalGeneration(config).eval(), prompts(1), ContrastiveSearch())
 
 
 def test_a_cache_that_is_not_empty_is_refused() -> None:

@@ -6,10 +6,13 @@ import math
 
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 
 from genscope.kernel_side.decoding.dola import DoLa
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.decoding.own_loop import LoopSettingsError
+from genscope.kernel_side.streaming.iterate import OutputIteratorStreamer
+from genscope.kernel_side.streaming.outputs import PromptOutput
 from loop_checks import differences, new_tokens, prompts, row_of, run, untouched
 from tiny import KINDS, PAD, Kind, tiny_model
 
@@ -108,6 +111,19 @@ def test_sampling_gives_several_sequences_and_leaves_the_global_generator_alone(
     assert len({str(row) for row in new_tokens(first, inputs)}) == 6
     assert differences(first, steps) == []
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_error_in_the_draw_reaches_the_reader_and_ends_the_seeded_draws() -> None:
+    streamer = OutputIteratorStreamer(timeout=5)
+    with pytest.raises(RuntimeError, match="probability tensor"):
+        tiny_model("llama").generate(
+            **prompts(1), do_sample=True, max_new_tokens=STEPS, logits_processor=[lambda _, scores: scores * torch.nan],
+            **observe(streamer, loop=DoLa(), seed=1),
+        )  # fmt: skip
+    assert _get_current_function_mode_stack() == []
+    assert isinstance(next(streamer), PromptOutput)
+    with pytest.raises(RuntimeError, match="probability tensor"):
+        next(streamer)
 
 
 @pytest.mark.parametrize("kind", KINDS)
