@@ -81,8 +81,8 @@ def last_logits(outputs: Any) -> torch.Tensor:
 def select_rows(outputs: Any, rows: torch.Tensor) -> Any:
     """Return logits, attentions and hidden states of these rows of a forward pass."""
 
-    def picked(values: Sequence[torch.Tensor] | None) -> tuple[torch.Tensor, ...] | None:
-        return None if values is None else tuple(value[rows] for value in values)
+    def picked(values: Sequence[torch.Tensor | None] | None) -> tuple[torch.Tensor | None, ...] | None:
+        return None if values is None else tuple(None if value is None else value[rows] for value in values)
 
     return SimpleNamespace(
         logits=outputs.logits[rows],

@@ -136,6 +136,16 @@ def test_processors_decide_who_is_a_candidate() -> None:
         assert len(set(row)) == len(row)
 
 
+def test_a_processor_that_works_in_place_leaves_the_logits_raw() -> None:
+    def forbid(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores[:, :100] = -torch.inf
+        return scores
+
+    output, steps = run(tiny_model("llama"), prompts(2), ContrastiveSearch(), logits_processor=[forbid])
+    assert all(torch.isfinite(logits).all() for logits in output.logits)
+    assert all((step.tokens >= 100).all() for step in steps)
+
+
 def test_stop_ends_it_after_the_step_and_keeps_the_model_usable() -> None:
     model, inputs = tiny_model("llama"), prompts(2)
     whole = new_tokens(run(model, inputs, ContrastiveSearch(), eos_token_id=None)[0], inputs)
