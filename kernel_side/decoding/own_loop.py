@@ -143,13 +143,14 @@ def choose_tokens(
         if pads:
             tokens = torch.where(ended, pad.to(tokens.device), tokens)
         input_ids = torch.cat([input_ids, tokens[:, None]], dim=-1)
-        ended = ended | _commit(tap, input_ids, criteria, returned)
+        ended = _commit(tap, input_ids, criteria, returned)
         if after is not None:
             after(tokens)
     return returned.tokens(input_ids, forward.kwargs.get("cache"))
 
 
 def _commit(tap: Tap, input_ids: torch.Tensor, criteria: StoppingCriteriaList, returned: Returned) -> torch.Tensor:
+    # The tap remembers the rows that had ended before.
     return tap.on_tokens(input_ids, lambda: criteria(input_ids, returned.scores))
 
 
