@@ -17,8 +17,9 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 from ..streaming.base import StepStreamer
 from ..streaming.outputs import Field, Output, PromptOutput, Step
 from .dispatch import run_loop
+from .own_loop import OwnLoop
 from .randomness import SeededDraws
-from .tap import Call
+from .tap import Call, Tap
 from .tap_prompt import check_fields_of_model, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
@@ -29,6 +30,7 @@ def observe(
     seed: int | None = None,
     stop: Callable[[], bool] | None = None,
     assistant_model: PreTrainedModel | None = None,
+    loop: OwnLoop | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -56,6 +58,9 @@ def observe(
     assistant_model : PreTrainedModel, optional
         Drafts tokens that the model checks, several a forward pass. Give it here and not to ``generate`` itself, which
         would drop it silently. The model must have the same vocabulary.
+    loop : OwnLoop, optional
+        A decoding loop that transformers does not have, to run in place of the library's: ``ContrastiveSearch``,
+        ``DoLa`` or ``DiverseBeamSearch``, with its settings.
 
     Returns
     -------
@@ -80,7 +85,7 @@ def observe(
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
-    observation = _Observation(streamers, seed, stop)
+    observation = _Observation(streamers, seed, stop, loop)
 
     # A plain function: generate looks at its signature.
     def custom_generate(
@@ -114,12 +119,19 @@ def observe(
 
 
 class _Observation:
-    """The streamers, seed and stop of one :func:`observe`."""
+    """The streamers, seed, stop and loop of one :func:`observe`."""
 
-    def __init__(self, streamers: Iterable[StepStreamer], seed: int | None, stop: Callable[[], bool] | None) -> None:
+    def __init__(
+        self,
+        streamers: Iterable[StepStreamer],
+        seed: int | None,
+        stop: Callable[[], bool] | None,
+        loop: OwnLoop | None,
+    ) -> None:
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
+        self._loop = loop
         self._used = False
 
     def decode(self, call: Call) -> Any:
@@ -128,8 +140,20 @@ class _Observation:
         error: BaseException | None = None
         try:
             check_fields_of_model(call.model, fields)
+            if self._loop is not None:
+                self._loop.check_streamers(self._streamers)
             self._put_prompt(call, fields)
             draws = None if self._seed is None else SeededDraws(self._seed)
+            if self._loop is not None:
+                return self._loop.run(
+                    Tap(fields, self._commit, draws),
+                    call.model,
+                    call.input_ids,
+                    call.logits_processor,
+                    call.stopping_criteria,
+                    call.generation_config,
+                    call.model_kwargs,
+                )
             return run_loop(call, fields, self._commit, self._put, draws)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught

@@ -99,7 +99,7 @@ class LoopTap:
 
     def _states(self, outputs: Any) -> Iterable[tuple[str, Any]]:
         # An encoder-decoder model names the decoder's own, and has a third kind.
-        prefix = "decoder_" if "decoder_hidden_states" in outputs or "decoder_attentions" in outputs else ""
+        prefix = "decoder_" if hasattr(outputs, "decoder_hidden_states") else ""
         for field in ("attentions", "hidden_states"):
             if field in self.fields:
                 yield field, getattr(outputs, prefix + field)

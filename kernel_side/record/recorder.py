@@ -69,6 +69,8 @@ class Recorder(StepStreamer):
         Seconds spent in here so far.
     """
 
+    follows_rows = True
+
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,

@@ -10,6 +10,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from genscope.kernel_side.decoding.contrastive import ContrastiveSearch as ContrastiveSearch
+    from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch as DiverseBeamSearch
+    from genscope.kernel_side.decoding.dola import DoLa as DoLa
     from genscope.kernel_side.decoding.observe import observe as observe
     from genscope.kernel_side.engines.in_process import InProcessEngine as InProcessEngine
     from genscope.kernel_side.models import load_model as load_model
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 _HOME = {
     "AsyncOutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
     "AsyncTextIteratorStreamer": "genscope.kernel_side.streaming.text",
+    "ContrastiveSearch": "genscope.kernel_side.decoding.contrastive",
+    "DiverseBeamSearch": "genscope.kernel_side.decoding.diverse_beam",
+    "DoLa": "genscope.kernel_side.decoding.dola",
     "InProcessEngine": "genscope.kernel_side.engines.in_process",
     "OutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
     "OutputStreamer": "genscope.kernel_side.streaming.base",
@@ -51,6 +57,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncOutputIteratorStreamer",
     "AsyncTextIteratorStreamer",
+    "ContrastiveSearch",
+    "DiverseBeamSearch",
+    "DoLa",
     "InProcessEngine",
     "OutputIteratorStreamer",
     "OutputStreamer",
