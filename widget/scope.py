@@ -103,7 +103,8 @@ class Scope(LockedWidget):
             "prompt": check_prompt(prompt),
             "settings": make_settings(settings, **options).model_dump(mode="json"),
         }
-        self._source: ModelSource = model._source if isinstance(model, Scope) else ModelSource(model, tokenizer)  # noqa: SLF001
+        own = isinstance(model, Scope)
+        self._source: ModelSource = model._source if own else ModelSource(model, tokenizer)  # noqa: SLF001 - its own class
         self._key = uuid.uuid4().hex
         self._twin = Twin()
         self._sender = Sender(self.send, self.try_write, self._ended)

@@ -168,7 +168,7 @@ def check_assistance(call: Call) -> None:
         )
         raise UnobservableError(msg)
     mode = call.generation_config.get_generation_mode(assistant)
-    model._validate_generation_mode(mode, call.generation_config, {"assistant_model": assistant})  # noqa: SLF001
+    model._validate_generation_mode(mode, call.generation_config, {"assistant_model": assistant})  # noqa: SLF001 - the tap
 
 
 def run_assisted(call: Call, tap: AssistedTap) -> Any:

@@ -14,7 +14,12 @@ from transformers import PreTrainedModel
 from ..streaming.outputs import Field, PromptOutput, SourceOutput
 from .tap import Call, UnobservableError
 
-__all__ = ["check_fields_of_model", "prompt_logits", "prompt_of", "source_of"]
+__all__ = ["attention_implementation", "check_fields_of_model", "prompt_logits", "prompt_of", "source_of"]
+
+
+def attention_implementation(model: PreTrainedModel) -> str:
+    """Return how a model computes attention; only ``"eager"`` returns it."""
+    return str(model.config._attn_implementation)
 
 
 def check_fields_of_model(model: PreTrainedModel, fields: frozenset[Field]) -> None:
@@ -26,7 +31,7 @@ def check_fields_of_model(model: PreTrainedModel, fields: frozenset[Field]) -> N
         For attentions of an implementation that the library answers with silent empty tuples (transformers 5.24), and
         for prompt logits of an encoder-decoder model.
     """
-    implementation = model.config._attn_implementation
+    implementation = attention_implementation(model)
     if "attentions" in fields and implementation != "eager":
         msg = (
             f"attentions cannot be observed with the attention implementation {implementation!r}, which returns none; "

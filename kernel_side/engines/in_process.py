@@ -17,6 +17,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.observe import observe
+from ..decoding.tap_prompt import attention_implementation
 from ..record.record import Record
 from ..record.recorder import Clock, Recorder
 from ..request import Observable, Problem, Request, SettingsError
@@ -86,14 +87,14 @@ class InProcessEngine:
         ids = self._tokenize(request)
         self._check_ids(request, ids)
         self._check_length(request, len(ids))
-        if "attentions" in settings.keep and self.model.config._attn_implementation != "eager":
+        if "attentions" in settings.keep and attention_implementation(self.model) != "eager":
             raise SettingsError(
                 [
                     Problem(
                         "keep",
                         settings.keep,
                         f"attentions are not given by the attention implementation "
-                        f"{self.model.config._attn_implementation!r}",
+                        f"{attention_implementation(self.model)!r}",
                         "Leave them out, or call model.set_attn_implementation('eager') first.",
                     )
                 ]

@@ -78,7 +78,7 @@ class QueueStreamer(TextStreamer):
 
     def _send(self, item: Item) -> None:
         """Queue an item, from the generating thread."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract
 
     def _begin_reading(self) -> None:
         self._restarting = self._read_to_end and not self._closed
