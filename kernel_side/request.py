@@ -15,16 +15,14 @@ from typing import Annotated, Any, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from .problems import Problem, SettingsError
-from .settings import Greedy, Observable, Sample, Settings
+from .settings import Observable, Settings
 
 __all__ = [
     "ChatMessage",
-    "Greedy",
     "Observable",
     "Problem",
     "Prompt",
     "Request",
-    "Sample",
     "Settings",
     "SettingsError",
     "make_settings",
@@ -75,17 +73,8 @@ def make_settings(settings: Settings | Mapping[str, Any] | None = None, /, **cha
         result = _ADAPTER.validate_python(given)
     except ValidationError as error:
         raise SettingsError([_problem(chosen, given, details) for details in error.errors()]) from None
-    if result.min_new_tokens > result.max_new_tokens:
-        raise SettingsError(
-            [
-                Problem(
-                    "min_new_tokens",
-                    result.min_new_tokens,
-                    f"{result.min_new_tokens} is more than max_new_tokens ({result.max_new_tokens})",
-                    "Lower min_new_tokens or raise max_new_tokens.",
-                )
-            ]
-        )
+    if problems := result.problems():
+        raise SettingsError(problems)
     return result
 
 
@@ -164,11 +153,24 @@ def settings_schema() -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON Schema 2020-12 with one definition a strategy under ``$defs``. Beside the standard keywords each
+        JSON Schema 2020-12 with one definition a strategy under ``$defs``, its own settings first. Beside the standard
+        keywords a definition may have ``when`` (settings that count only while another one, a switch, is on), and each
         property has ``group`` (``"strategy"``, ``"length"``, ``"randomness"`` or ``"observe"``), ``wayOut`` (what to
         do about a wrong value) and, for numbers on a slider, ``step``. Treat it as read-only.
     """
-    return _ADAPTER.json_schema()
+    schema = _ADAPTER.json_schema()
+    for chosen in _BY_NAME.values():
+        properties = schema["$defs"][chosen.__name__]["properties"]
+        schema["$defs"][chosen.__name__]["properties"] = {name: properties[name] for name in _in_order(chosen)}
+    return schema
+
+
+def _in_order(chosen: type[Settings]) -> list[str]:
+    """Return the fields of a strategy, its own before those that it shares; pydantic gives the shared ones first."""
+    names: list[str] = []
+    for cls in chosen.__mro__:
+        names += [name for name in vars(cls).get("__annotations__", ()) if name in chosen.model_fields]
+    return list(dict.fromkeys(names))
 
 
 class ChatMessage(BaseModel):

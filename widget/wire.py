@@ -5,14 +5,20 @@ describes messages: :mod:`genscope.widget.frames` makes them, :mod:`genscope.wid
 
 How a run travels
 -----------------
-Kernel to front end: one ``begin``, then ``data`` frames whose ``seq`` is the index of their first token, ``beat``
-(once a second while the run lives, so that a lost tail shows as a gap), and one ``end``. The front end ignores
-another run's frames, skips an overlap, and answers a gap with ``pull``; the kernel answers a pull from 0 with
-``begin`` again, then slices, then ``end`` if the run is over.
+Kernel to front end: one ``begin``, then ``data`` and ``rows`` frames, ``beat`` (once a second while the run lives, so
+that a lost tail shows as a gap), and one ``end``. A run has one record a *track*: first one for each lane (a sequence),
+then one for each source that an encoder reads. ``data`` carries tokens of one track, and its ``seq`` is the index of the
+first; ``rows`` carries rows of a table beside the records (rounds of assisted decoding, steps and choices of a beam
+search), and its ``seq`` is the index of the first. The front end ignores another run's frames, skips an overlap, and
+answers a gap with ``pull``; the kernel answers a pull from 0 with ``begin`` again, then slices, then ``end`` if the run
+is over.
 
-Texts are sent once: the run has an append-only table of strings, columns hold indices into it, and a frame carries
-the strings that its tokens are the first to need. A front end that holds the tokens before ``seq`` therefore holds
-exactly ``strings_from`` strings.
+Texts of tokens are sent once: each track has an append-only table of strings, columns hold indices into it, and a frame
+carries the strings that its tokens are the first to need. A front end that holds the tokens before ``seq`` therefore
+holds exactly ``strings_from`` strings of the track.
+
+What a model looked at and thought is large and stays in the kernel: the front end asks with ``look`` for what it shows,
+and gets ``attention``, ``matrix`` or ``lens``, or ``unseen`` with the reason.
 
 Numbers are finite: ``null`` in a row's own columns means *unknown*, never zero. Inside alternatives ``null`` means a
 probability of exactly zero (in ``alt_logprob``: the candidate was cut by a processor), but where the row's own
@@ -54,18 +60,31 @@ class Status(TypedDict):
     why: str | None
     #: Message of the exception that ended the run, else null.
     error: str | None
-    #: Generated tokens so far.
+    #: Generated tokens so far, of the longest sequence; of a beam search that goes on its steps.
     generated: int
     #: Seconds since the run left the queue, its pauses left out; null before it did.
     elapsed: float | None
     #: Seconds from leaving the queue to the first generated token.
     first_token: float | None
-    #: Generated tokens a second after the first, pauses left out; null before the second token.
+    #: Tokens of a sequence a second after the first, pauses left out; null before the second token.
     tokens_per_second: float | None
     #: Share of ``elapsed`` that measuring and recording took, 0 to 1; null before the first token.
     observation_share: float | None
     #: Runs that go first on this model.
     queue_ahead: int
+    #: What drafting was worth so far; null without drafting.
+    drafts: "WireDraftSummary | None"
+
+
+class WireDraftSummary(TypedDict):
+    """A :class:`genscope.kernel_side.record.rounds.DraftSummary`."""
+
+    #: Rounds, which are forward passes of the model.
+    rounds: int
+    drafted: int
+    accepted: int
+    #: Tokens that the rounds added: accepted and bonus.
+    generated: int
 
 
 class Columns(TypedDict):
@@ -101,23 +120,50 @@ class Columns(TypedDict):
     alt_logprob: list[float | None]
 
 
+class WireLane(TypedDict):
+    """One sequence of a run."""
+
+    #: Which prompt of the batch it continues.
+    prompt: int
+    #: Which of the prompt's sequences it is; of a beam search 0 is the best.
+    sequence: int
+    #: Tokens of the prompt: the first rows of the track.
+    prompt_tokens: int
+    #: The track of what the encoder read; null without an encoder.
+    source: int | None
+
+
 class Begin(TypedDict):
     """A run exists; what came before belongs to another run."""
 
     kind: Literal["begin"]
     run: str
-    #: Tokens of the prompt: the first rows of the record.
-    prompt_tokens: int
+    #: Lane ``i`` is track ``i``.
+    lanes: list[WireLane]
+    #: Records of the run: its lanes and, behind them, its sources.
+    tracks: int
+    #: Beams a prompt and groups of beams, of a beam search; else null.
+    beams: "BeamShape | None"
+    #: What can be looked at, by a name for ``look.what`` (and for attention, ``look.of``).
+    observed: list[Literal["attention", "cross", "encoder", "lens"]]
     #: The settings of this run, with the seed it really uses.
     settings: dict[str, Any]
     status: Status
 
 
+class BeamShape(TypedDict):
+    """How many hypotheses a beam search follows for each prompt. Beam ``b`` is in group ``b // (beams / groups)``."""
+
+    beams: int
+    groups: int
+
+
 class Data(TypedDict):
-    """Rows ``seq`` to ``seq + n`` of the record."""
+    """Rows ``seq`` to ``seq + n`` of the record of a track."""
 
     kind: Literal["data"]
     run: str
+    track: int
     seq: int
     n: int
     strings_from: int
@@ -126,24 +172,199 @@ class Data(TypedDict):
     status: Status
 
 
+class WireRound(TypedDict):
+    """A :class:`genscope.kernel_side.record.rounds.Round`. The lists have one entry a drafted token."""
+
+    step: int
+    #: Position in lane 0 of the round's first token.
+    position: int
+    id: list[int]
+    text: list[str]
+    #: Natural-log probability that each was drafted with; null where drafts have none.
+    draft_logprob: list[float | None]
+    #: Natural-log probability that the model gives each, after all processors; null is a probability of exactly zero.
+    target_logprob: list[float | None]
+    #: How many, from the first on, were kept.
+    accepted: int
+    #: Tokens of the model's own behind them: 1, or 0 where the sequence ended within the drafts.
+    bonus: int
+    seconds: float | None
+
+
+class WireFinished(TypedDict):
+    """A :class:`genscope.kernel_side.record.beams.FinishedBeam`."""
+
+    step: int
+    candidate: int
+    score: float
+
+
+class WireBeamStep(TypedDict):
+    """A :class:`genscope.kernel_side.record.beams.BeamStep`. The first lists have one entry a candidate."""
+
+    prompt: int
+    step: int
+    id: list[int]
+    text: list[str]
+    #: The beam, of this prompt, that each continues.
+    beam: list[int]
+    #: Log-probability of the whole candidate; null where its beam held nothing.
+    score: list[float | None]
+    #: 1 where it met a stopping criterion.
+    stops: list[int]
+    #: For each beam the candidate that it holds from here on.
+    live: list[int]
+    #: Null where the beam holds nothing.
+    live_score: list[float | None]
+    #: The pool of finished hypotheses after this step, best first.
+    finished: list[WireFinished]
+
+
+class WireBeamChoice(TypedDict):
+    """A :class:`genscope.kernel_side.record.beams.BeamChoice`."""
+
+    lane: int
+    prompt: int
+    #: -1 where the search had nothing for this lane.
+    step: int
+    candidate: int
+    score: float
+
+
+class RoundRows(TypedDict):
+    """Rounds ``seq`` and following."""
+
+    kind: Literal["rows"]
+    run: str
+    table: Literal["rounds"]
+    seq: int
+    rows: list[WireRound]
+    status: Status
+
+
+class BeamRows(TypedDict):
+    """Steps of a beam search from row ``seq`` on: step after step and in each step prompt after prompt."""
+
+    kind: Literal["rows"]
+    run: str
+    table: Literal["beams"]
+    seq: int
+    rows: list[WireBeamStep]
+    status: Status
+
+
+class ChoiceRows(TypedDict):
+    """What a beam search chose, one row a lane, from row ``seq`` on."""
+
+    kind: Literal["rows"]
+    run: str
+    table: Literal["choices"]
+    seq: int
+    rows: list[WireBeamChoice]
+    status: Status
+
+
+class Counts(TypedDict):
+    """How many rows the kernel has."""
+
+    #: By track.
+    tracks: list[int]
+    rounds: int
+    beams: int
+    choices: int
+
+
 class Beat(TypedDict):
-    """A sign of life: the record has ``n`` rows."""
+    """A sign of life."""
 
     kind: Literal["beat"]
     run: str
-    n: int
+    counts: Counts
     status: Status
 
 
 class End(TypedDict):
-    """The run is over with ``n`` rows; no data of it follows unless pulled."""
+    """The run is over; no data of it follows unless pulled."""
 
     kind: Literal["end"]
     run: str
-    n: int
-    #: What an unfinished character at the very end decodes to ("" nearly always).
-    tail: str
+    counts: Counts
+    #: By track: what an unfinished character at the very end decodes to ("" nearly always).
+    tails: list[str]
+    #: By lane: ``eos``, ``stop string '...'``, ``length``, or null where it was stopped.
+    whys: list[str | None]
     status: Status
+
+
+class SeenAttention(TypedDict):
+    """What the model looked at when it chose the token at ``position``."""
+
+    kind: Literal["attention"]
+    run: str
+    lane: int
+    position: int
+    #: ``self``: over the lane's own tokens before it; ``cross``: over the source's tokens.
+    of: Literal["self", "cross"]
+    #: Null is the mean over all.
+    layer: int | None
+    head: int | None
+    layers: int
+    heads: int
+    #: Share of the attention on each token, 0 to 1, from position 0 on.
+    weights: list[float]
+
+
+class SeenMatrix(TypedDict):
+    """Attention of a stretch of tokens: the rows of :class:`SeenAttention`, one below the other."""
+
+    kind: Literal["matrix"]
+    run: str
+    lane: int
+    #: ``encoder``: of the source's tokens on each other; then positions are the source's.
+    of: Literal["self", "cross", "encoder"]
+    layer: int | None
+    head: int | None
+    layers: int
+    heads: int
+    #: Position of the token that the first row belongs to.
+    position: int
+    #: Shares 0 to 1. Rows of ``self`` grow by one entry each.
+    rows: list[list[float]]
+
+
+class LensLayer(TypedDict):
+    """What one layer would have said. The lists have one entry a candidate, most probable first."""
+
+    #: 0 is the embeddings, the last one the model's own distribution.
+    layer: int
+    id: list[int]
+    text: list[str]
+    logprob: list[float | None]
+    #: Of the token that was chosen in the end.
+    chosen_logprob: float | None
+    chosen_rank: int
+
+
+class SeenLens(TypedDict):
+    """The logit lens on the choice of the token at ``position``."""
+
+    kind: Literal["lens"]
+    run: str
+    lane: int
+    position: int
+    layers: list[LensLayer]
+
+
+class Unseen(TypedDict):
+    """What was to be looked at cannot be."""
+
+    kind: Literal["unseen"]
+    run: str
+    lane: int
+    position: int
+    what: Literal["attention", "matrix", "lens"]
+    #: Why, and what to do, for a person.
+    message: str
 
 
 class WireProblem(TypedDict):
@@ -163,7 +384,10 @@ class Problems(TypedDict):
     problems: list[WireProblem]
 
 
-BackMessage = Begin | Data | Beat | End | Problems
+Seen = SeenAttention | SeenMatrix | SeenLens | Unseen
+"""Answers to ``look``."""
+
+BackMessage = Begin | Data | RoundRows | BeamRows | ChoiceRows | Beat | End | Problems | Seen
 """Kernel to front end."""
 
 
@@ -176,7 +400,8 @@ class Generate(TypedDict):
     """Start a run. Answered by ``problems`` and, if there are none, ``begin``."""
 
     kind: Literal["generate"]
-    prompt: str | list[WireChatMessage]
+    #: A text, a conversation, or a batch of them.
+    prompt: str | list[WireChatMessage | str | list[WireChatMessage]]
     settings: dict[str, Any]
 
 
@@ -194,9 +419,42 @@ class RunCommand(TypedDict):
     run: NotRequired[str]
 
 
-# "from" is no Python name.
-Pull = TypedDict("Pull", {"kind": Literal["pull"], "run": NotRequired[str], "from": int})
-"""Send the record again, from this row on; without ``run`` the current one from 0."""
+class Pull(TypedDict):
+    """Send rows again.
 
-FrontMessage = Generate | SetSettings | RunCommand | Pull
+    With ``track`` or ``table`` those of that one from ``start`` on; else everything. Without ``run`` of the current run.
+    """
+
+    kind: Literal["pull"]
+    run: NotRequired[str]
+    track: NotRequired[int]
+    table: NotRequired[Literal["rounds", "beams", "choices"]]
+    start: int
+
+
+class Look(TypedDict):
+    """Show what the model looked at or thought when it chose a token. Answered by one of :data:`Seen`.
+
+    For a matrix ``position`` says which token it should end with.
+    """
+
+    kind: Literal["look"]
+    run: str
+    lane: int
+    position: int
+    what: Literal["attention", "matrix", "lens"]
+    #: Of attention; ``encoder`` only as a matrix.
+    of: NotRequired[Literal["self", "cross", "encoder"]]
+    #: Null or absent is the mean over all.
+    layer: NotRequired[int | None]
+    head: NotRequired[int | None]
+
+
+class MeasureCosts(TypedDict):
+    """Measure what observing costs, once; the answer is in the trait ``about``."""
+
+    kind: Literal["costs"]
+
+
+FrontMessage = Generate | SetSettings | RunCommand | Pull | Look | MeasureCosts
 """Front end to kernel."""

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..record.record import Record
 from ..record.recorder import Clock
+from ..record.recording import Recording
 from ..request import Request
 from .turnstile import Turnstile
 
-__all__ = ["Engine", "Job", "Outcome"]
+if TYPE_CHECKING:
+    from ..observation.states import States
+
+__all__ = ["Engine", "Job", "Outcome", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +27,31 @@ class Outcome:
 
     Attributes
     ----------
-    why : str or None
-        ``"eos"``, ``"stop string '...'"`` or ``"length"``; None when it was told to stop.
+    whys : tuple of (str or None)
+        For each lane ``"eos"``, ``"stop string '...'"`` or ``"length"``; None where it was told to stop first.
     output : object
         What the engine returns in full; of the in-process engine the library's ``GenerateDecoderOnlyOutput``.
     """
 
-    why: str | None
+    whys: tuple[str | None, ...]
     output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a generation is.
+
+    Attributes
+    ----------
+    generated : int
+        Tokens of the longest sequence so far; of a beam search that goes on its steps.
+    first, last : float or None
+        Seconds, pauses left out, from the start to the first token and to the last one.
+    """
+
+    generated: int = 0
+    first: float | None = None
+    last: float | None = None
 
 
 class Job(Protocol):
@@ -41,16 +61,18 @@ class Job(Protocol):
     ----------
     request : Request
         With the seed that is used.
-    prompt_ids : list of int
-    record : Record
-        Grows while the job executes.
+    recording : Recording
+        Its tables grow while the job executes.
+    states : States or None
+        Attention and hidden states, where the request asks for any.
     """
 
     request: Request
-    prompt_ids: list[int]
+    recording: Recording
+    states: States | None
 
     @property
-    def record(self) -> Record: ...
+    def progress(self) -> Progress: ...
 
     @property
     def busy(self) -> float:

@@ -1,23 +1,34 @@
-"""The settings of a run: one class a decoding strategy, with all of its settings in it, flat.
+"""Settings that strategies share: each class here is a group of them, for the strategies to inherit.
 
-The same names work as keyword arguments, as options of ``%%generate``, as fields of the form and as keys of a trait. A
-new strategy is a new class in :data:`Settings`; its JSON Schema draws the controls and no JavaScript changes. Errors in
-our own words, and prompts, are in ``request``; what depends on a model is checked by the engine.
+A field says in its schema where the form shows it and what to do about a wrong value; each group adds its arguments of
+``generate``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-__all__ = ["Greedy", "Observable", "Sample", "Settings"]
+from ..problems import Problem
+
+__all__ = [
+    "BeamSettings",
+    "Common",
+    "DraftSettings",
+    "Observable",
+    "Penalties",
+    "Sampling",
+    "Several",
+    "SometimesSampling",
+    "setting",
+]
 
 Observable = Literal["scores", "logits", "hidden_states", "attentions"]
 """Step outputs that a run can keep in its final output, by the library's names."""
 
 
-def _setting(default: Any, *, group: str, way_out: str, step: float | None = None, **constraints: Any) -> Any:
+def setting(default: Any, *, group: str, way_out: str, step: float | None = None, **constraints: Any) -> Any:
     """Make a field whose schema also says where the form shows it and what to do about a wrong value."""
     extra: dict[str, Any] = {"group": group, "wayOut": way_out}
     if step is not None:
@@ -45,15 +56,29 @@ _NEUTRAL: dict[str, Any] = {
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
 }
-"""Arguments of ``generate`` that no setting here stands for, as they are when a model's config sets none of them."""
+"""Arguments of ``generate`` that no setting of most strategies stands for, as they are when a model's config sets none."""
+
+_NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
+"""Arguments of sampling where nothing is drawn: the library's defaults, which it does not warn about."""
 
 
-class _Common(BaseModel):
-    """Settings that every strategy has."""
+class Common(BaseModel):
+    """Settings that every strategy has.
+
+    Attributes
+    ----------
+    searches : bool
+        Whether no token is final before the end: a beam search.
+    drafts : bool
+        Whether several tokens come at once, drafted and checked in rounds.
+    """
+
+    searches: ClassVar[bool] = False
+    drafts: ClassVar[bool] = False
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, title="Settings")
 
-    max_new_tokens: int = _setting(
+    max_new_tokens: int = setting(
         128,
         ge=1,
         le=1_000_000,
@@ -62,7 +87,7 @@ class _Common(BaseModel):
         description="The run ends after this many generated tokens.",
         way_out="Use a whole number from 1 to 1,000,000.",
     )
-    min_new_tokens: int = _setting(
+    min_new_tokens: int = setting(
         0,
         ge=0,
         le=1_000_000,
@@ -71,7 +96,7 @@ class _Common(BaseModel):
         description="The end-of-sequence token is not allowed before this many tokens.",
         way_out="Use 0, or a whole number up to max_new_tokens.",
     )
-    stop_at_eos: bool = _setting(
+    stop_at_eos: bool = setting(
         True,
         group="length",
         title="Stop at end of sequence",
@@ -79,7 +104,7 @@ class _Common(BaseModel):
         way_out="Use true or false.",
     )
     stop_strings: Annotated[list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_lines_to_list)] = (
-        _setting(
+        setting(
             [],
             max_length=16,
             group="length",
@@ -88,7 +113,7 @@ class _Common(BaseModel):
             way_out="Use a list of up to 16 texts that are not empty.",
         )
     )
-    seed: int | None = _setting(
+    seed: int | None = setting(
         None,
         ge=0,
         le=2**53 - 1,  # what JavaScript's numbers hold exactly
@@ -97,7 +122,7 @@ class _Common(BaseModel):
         description="The same seed gives the same tokens; empty draws a new one, which the run reports.",
         way_out="Leave it empty, or use a whole number from 0 to 9007199254740991.",
     )
-    alternatives: int = _setting(
+    alternatives: int = setting(
         10,
         ge=0,
         le=100,
@@ -106,20 +131,47 @@ class _Common(BaseModel):
         description="How many of the most probable candidates are recorded at each position.",
         way_out="Use a whole number from 0 to 100.",
     )
-    prompt_probabilities: bool = _setting(
+    attention: bool = setting(
+        False,
+        group="observe",
+        title="Attention",
+        description="Keeps what the model looked at for each token. Runs the model with eager attention.",
+        way_out="Use true or false.",
+    )
+    logit_lens: bool = setting(
+        False,
+        group="observe",
+        title="Logit lens",
+        description="Keeps the hidden states of all layers, from which each layer's own next token is told.",
+        way_out="Use true or false.",
+    )
+    prompt_probabilities: bool = setting(
         False,
         group="observe",
         title="Probabilities of the prompt",
         description="Measures the prompt's tokens too; costs one more prefill.",
         way_out="Use true or false.",
     )
-    keep: list[Observable] = _setting(
+    keep: list[Observable] = setting(
         [],
         group="observe",
         title="Keep in run.output",
         description="Step outputs kept for the final output, in full: memory grows with each token.",
         way_out="Use a list of 'scores', 'logits', 'hidden_states', 'attentions'.",
     )
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences a prompt gets."""
+        return 1
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong with settings that are right one by one."""
+        if self.min_new_tokens <= self.max_new_tokens:
+            return []
+        message = f"{self.min_new_tokens} is more than max_new_tokens ({self.max_new_tokens})"
+        way_out = "Lower min_new_tokens or raise max_new_tokens."
+        return [Problem("min_new_tokens", self.min_new_tokens, message, way_out)]
 
     def generate_kwargs(self) -> dict[str, Any]:
         """Return the arguments of ``model.generate`` that mean the same as these settings.
@@ -136,20 +188,22 @@ class _Common(BaseModel):
         """
         kwargs: dict[str, Any] = {
             "num_beams": 1,
-            "num_return_sequences": 1,
+            "num_return_sequences": self.sequences,
+            "do_sample": False,
             "max_new_tokens": self.max_new_tokens,
             "min_new_tokens": self.min_new_tokens or None,
             **_NEUTRAL,
+            **_NO_SAMPLING,
         }
         if not self.stop_at_eos:
             kwargs["eos_token_id"] = None
         return kwargs
 
 
-class _Sampling(_Common):
+class Sampling(Common):
     """What reshapes a distribution before a draw. Before the penalties in the form: the fields of a base come first."""
 
-    temperature: float = _setting(
+    temperature: float = setting(
         1.0,
         gt=0,
         le=100,
@@ -159,7 +213,7 @@ class _Sampling(_Common):
         description="Divides the logits: below 1 sharpens the distribution, above 1 flattens it.",
         way_out="Use a number above 0 and up to 100; for no randomness choose the strategy 'greedy'.",
     )
-    top_k: int = _setting(
+    top_k: int = setting(
         50,
         ge=0,
         le=1_000_000,
@@ -168,7 +222,7 @@ class _Sampling(_Common):
         description="Keeps the k most probable tokens; 0 keeps all (arXiv:1805.04833).",
         way_out="Use 0 to keep all, or a whole number up to 1,000,000.",
     )
-    top_p: float = _setting(
+    top_p: float = setting(
         1.0,
         gt=0,
         le=1,
@@ -178,7 +232,7 @@ class _Sampling(_Common):
         description="Keeps the smallest set of tokens whose probabilities reach p; 1 keeps all (arXiv:1904.09751).",
         way_out="Use a number above 0 and up to 1; 0.9 is usual, 1 switches it off.",
     )
-    min_p: float = _setting(
+    min_p: float = setting(
         0.0,
         ge=0,
         le=1,
@@ -188,7 +242,7 @@ class _Sampling(_Common):
         description="Cuts tokens below this share of the best one's probability; 0 keeps all (arXiv:2407.01082).",
         way_out="Use a number from 0 to 1; 0.05 is usual, 0 switches it off.",
     )
-    typical_p: float = _setting(
+    typical_p: float = setting(
         1.0,
         gt=0,
         le=1,
@@ -200,7 +254,7 @@ class _Sampling(_Common):
     )
 
     def generate_kwargs(self) -> dict[str, Any]:
-        """See :meth:`_Common.generate_kwargs`."""
+        """See :meth:`Common.generate_kwargs`."""
         return super().generate_kwargs() | {
             "do_sample": True,
             "temperature": self.temperature,
@@ -211,10 +265,10 @@ class _Sampling(_Common):
         }
 
 
-class _Penalties(_Common):
+class Penalties(Common):
     """What keeps a text from repeating itself."""
 
-    repetition_penalty: float = _setting(
+    repetition_penalty: float = setting(
         1.0,
         gt=0,
         le=10,
@@ -224,7 +278,7 @@ class _Penalties(_Common):
         description="Divides the logits of tokens that were already used; 1 changes nothing (arXiv:1909.05858).",
         way_out="Use a number above 0 and up to 10; 1 switches it off, 1.1 to 1.3 are usual.",
     )
-    no_repeat_ngram_size: int = _setting(
+    no_repeat_ngram_size: int = setting(
         0,
         ge=0,
         le=100,
@@ -235,33 +289,108 @@ class _Penalties(_Common):
     )
 
     def generate_kwargs(self) -> dict[str, Any]:
-        """See :meth:`_Common.generate_kwargs`."""
+        """See :meth:`Common.generate_kwargs`."""
         return super().generate_kwargs() | {
             "repetition_penalty": self.repetition_penalty,
             "no_repeat_ngram_size": self.no_repeat_ngram_size,
         }
 
 
-class Greedy(_Penalties):
-    """Takes the most probable token at every step."""
+class SometimesSampling(Sampling):
+    """A strategy that chooses greedily unless it is told to draw."""
 
-    model_config = ConfigDict(title="Greedy")
+    # Before the fields of the base in the form: those only count while this is on.
+    do_sample: bool = setting(
+        False,
+        group="strategy",
+        title="Sampling",
+        description="Draws each token from the distribution instead of taking the most probable one.",
+        way_out="Use true or false.",
+    )
 
-    strategy: Literal["greedy"] = "greedy"
+    model_config = ConfigDict(json_schema_extra={"when": {name: "do_sample" for name in Sampling.model_fields if name not in Common.model_fields}})
 
     def generate_kwargs(self) -> dict[str, Any]:
-        """See :meth:`_Common.generate_kwargs`; sampling settings of the model's own config are neutralised."""
-        neutral = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
-        return super().generate_kwargs() | {"do_sample": False} | neutral
+        """See :meth:`Common.generate_kwargs`."""
+        return super().generate_kwargs() if self.do_sample else super(Sampling, self).generate_kwargs()
 
 
-class Sample(_Penalties, _Sampling):
-    """Draws each token from the distribution, after the settings below have reshaped it."""
+class Several(Common):
+    """Settings of strategies that can give several sequences for each prompt."""
 
-    model_config = ConfigDict(title="Sampling")
+    num_return_sequences: int = setting(
+        1,
+        ge=1,
+        le=64,
+        group="strategy",
+        title="Sequences",
+        description="How many sequences each prompt gets.",
+        way_out="Use a whole number from 1 to 64; of a beam search at most num_beams.",
+    )
 
-    strategy: Literal["sample"] = "sample"
+    @property
+    def sequences(self) -> int:
+        """How many sequences a prompt gets."""
+        return self.num_return_sequences
 
 
-Settings = Greedy | Sample
-"""Settings of a run: one class a strategy. Validate with :func:`make_settings`."""
+def _named_stopping(value: object) -> object:
+    """Accept the library's names too."""
+    return {False: "estimate", True: "first"}.get(value, value) if isinstance(value, bool) else value
+
+
+class BeamSettings(Several):
+    """Settings of searches that follow several hypotheses at once."""
+
+    searches: ClassVar[bool] = True
+
+    num_beams: int = setting(
+        4,
+        ge=2,
+        le=64,
+        group="strategy",
+        title="Beams",
+        description="How many hypotheses are followed at once; each costs a row of every forward pass.",
+        way_out="Use a whole number from 2 to 64; for one hypothesis choose the strategy 'greedy'.",
+    )
+    length_penalty: float = setting(
+        1.0,
+        ge=-10,
+        le=10,
+        step=0.1,
+        group="strategy",
+        title="Length penalty",
+        description="A finished hypothesis counts its log-probability over length to this power: above 0 favours long.",
+        way_out="Use a number from -10 to 10; 1 is usual, 0 takes length out of it.",
+    )
+    early_stopping: Annotated[Literal["estimate", "first", "never"], BeforeValidator(_named_stopping)] = setting(
+        "estimate",
+        group="strategy",
+        title="Stop the search",
+        description="estimate: when a better hypothesis is unlikely; first: once enough have finished; never: when "
+        "none can be better.",
+        way_out="Use 'estimate', 'first' or 'never'.",
+    )
+
+    def problems(self) -> list[Problem]:
+        """See :meth:`Common.problems`."""
+        problems = super().problems()
+        if self.num_return_sequences > self.num_beams:
+            message = f"{self.num_return_sequences} sequences are more than there are beams ({self.num_beams})"
+            way_out = "Ask for at most num_beams sequences, or raise num_beams."
+            problems.append(Problem("num_return_sequences", self.num_return_sequences, message, way_out))
+        return problems
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`Common.generate_kwargs`."""
+        return super().generate_kwargs() | {
+            "num_beams": self.num_beams,
+            "length_penalty": self.length_penalty,
+            "early_stopping": {"estimate": False, "first": True, "never": "never"}[self.early_stopping],
+        }
+
+
+class DraftSettings(SometimesSampling, Penalties):
+    """Settings of strategies that draft some tokens and check them with one forward pass."""
+
+    drafts: ClassVar[bool] = True
