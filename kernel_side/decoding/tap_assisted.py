@@ -29,8 +29,9 @@ class AssistedTap(LoopTap):
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(fields, commit, draws)
+        super().__init__(fields, commit, draws, hidden_layers)
         self._length = 0  # before the round
         self._drafted = torch.zeros(1, 0, dtype=torch.long)
         self._logits: torch.Tensor | None = None
