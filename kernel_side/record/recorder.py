@@ -1,7 +1,7 @@
 """Turns step outputs into rows of records, and of the tables of rounds and beam steps: measures, texts, times.
 
-A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing about
-the generation. How one sequence is written is in ``row_writer``.
+A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing
+about the generation. How one sequence is written is in ``row_writer``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class _StartedNow:
 class Recorder(StepStreamer):
     """Records a generation.
 
-    Of a beam search no token is final before its end: then the sequences are recorded, each token with the measures that
-    it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first has the
-    round's time, the others none.
+    Of a beam search no token is final before its end: then the sequences are recorded, each token with the measures
+    that it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first
+    has the round's time, the others none.
 
     Parameters
     ----------
@@ -163,7 +163,9 @@ class Recorder(StepStreamer):
         self._rows = len(output.tokens)
         source = output.source
         if source is not None and source.tokens is not None:
-            for writer, tokens, real in zip(self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False):
+            for writer, tokens, real in zip(
+                self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False
+            ):
                 for token in tokens[real].tolist():
                     writer.append(token, "prompt")
         pending, self._pending_logits = self._pending_logits, None if output.logits is None else output.logits[:, -1:]
@@ -263,9 +265,7 @@ class Recorder(StepStreamer):
                     live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
                     finished=tuple(
                         FinishedBeam(step, candidate, score)
-                        for taken, step, candidate, score in zip(
-                            *(part[prompt].tolist() for part in pool), strict=True
-                        )
+                        for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
                         if taken
                     ),
                 )

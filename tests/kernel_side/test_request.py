@@ -113,7 +113,12 @@ def test_schema_has_what_the_form_needs() -> None:
     sample = schema["$defs"]["Sample"]["properties"]
     assert (sample["temperature"]["exclusiveMinimum"], sample["top_p"]["maximum"]) == (0, 1)
     # What is a strategy's own comes before what it shares.
-    assert list(schema["$defs"]["Beam"]["properties"])[:4] == ["strategy", "num_beams", "length_penalty", "early_stopping"]
+    assert list(schema["$defs"]["Beam"]["properties"])[:4] == [
+        "strategy",
+        "num_beams",
+        "length_penalty",
+        "early_stopping",
+    ]
     assert list(schema["$defs"]["Assisted"]["properties"])[1:5] == [
         "num_assistant_tokens", "assistant_confidence_threshold", "do_sample", "temperature",
     ]  # fmt: skip
@@ -131,7 +136,9 @@ def test_settings_that_count_only_when_sampling_say_so() -> None:
     assert (drawing["do_sample"], drawing["temperature"], drawing["top_k"]) == (True, 0.3, 7)
 
 
-@pytest.mark.parametrize("given", [(False, False), (True, True), ("estimate", False), ("first", True), ("never", "never")])
+@pytest.mark.parametrize(
+    "given", [(False, False), (True, True), ("estimate", False), ("first", True), ("never", "never")]
+)
 def test_the_library_s_own_values_of_early_stopping_are_understood(given: tuple[object, object]) -> None:
     assert make_settings(strategy="beam", early_stopping=given[0]).generate_kwargs()["early_stopping"] == given[1]
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import T5Config, T5ForConditionalGeneration
 
 from genscope.kernel_side.engines.in_process import InProcessEngine
 from genscope.kernel_side.record.export import recording_from_json

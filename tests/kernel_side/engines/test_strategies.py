@@ -161,7 +161,7 @@ def test_a_stop_string_ends_each_lane_where_it_stands(name: str) -> None:
     prompts = PROMPTS if name in ("greedy", "sample", "dola") else PROMPTS[:1]
     free = Run(on, request(name, prompts)).wait(60)
     text = free.record[free.prompt_tokens + 4].text
-    string = next(token.text for token in free.record[free.prompt_tokens + 3 :] if token.text.strip()) if not text else text
+    string = text or next(token.text for token in free.record[free.prompt_tokens + 3 :] if token.text.strip())
     run = Run(on, request(name, prompts, stop_strings=[string])).wait(60)
     assert run.whys[0] == f"stop string {string!r}"
     assert string in run.text
@@ -293,7 +293,12 @@ def test_a_failure_in_the_middle_keeps_what_came_and_the_model_usable(name: str)
     [
         ("prompt_lookup", PROMPTS, {}, r"prompt: the strategy 'prompt_lookup' follows one prompt, and 2 were given"),
         ("early_exit", "a", {"assistant_early_exit": 2}, r"assistant_early_exit: 2 are not fewer than the model's 2"),
-        ("guidance", "a", {"negative_prompt": "x" * 600}, r"negative_prompt: it has 600 tokens, .* holds 512"),
+        (
+            "guidance",
+            "a",
+            {"negative_prompt": "x" * 600},
+            r"negative_prompt: it has 600 tokens, and with 12 .* holds 512",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(name: str, prompt: Any, settings: dict[str, Any], message: str) -> None:
@@ -341,5 +346,7 @@ def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
     on = engine("bart")
     run = Run(on, request("greedy", "x" * 510, max_new_tokens=3)).wait(60)
     assert len(run.lanes[0].source or ()) == 510
-    with pytest.raises(SettingsError, match=r"max_new_tokens: 512 do not fit: the prompt takes 1 of the 512.*at most 511"):
+    with pytest.raises(
+        SettingsError, match=r"max_new_tokens: 512 do not fit: the prompt takes 1 of the 512.*at most 511"
+    ):
         Run(on, request("greedy", max_new_tokens=512))
