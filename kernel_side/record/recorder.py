@@ -279,8 +279,15 @@ class Recorder(StepStreamer):
             parents = output.beam_indices[row].tolist()[:length]
             for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
                 writer.append(token, "generated", measures[parent, token], seconds)
-            place = (int(part[row]) for part in (output.steps, output.candidates))
-            self.choices.append(BeamChoice(row, row * prompts // self._rows, *place, float(output.scores[row])))
+            self.choices.append(
+                BeamChoice(
+                    lane=row,
+                    prompt=row * prompts // self._rows,
+                    step=int(output.steps[row]),
+                    candidate=int(output.candidates[row]),
+                    score=float(output.scores[row]),
+                )
+            )
         self._beam_steps.clear()
 
     def _measure(self, logits: torch.Tensor, scores: torch.Tensor, tokens: torch.Tensor) -> list[Measures]:
