@@ -228,5 +228,3 @@ def check(events, data):
     for name in ("rounds", "beams", "choices"):
         assert front.tables[name] == wire_table(getattr(run.recording, name))
     assert front.end["counts"]["tracks"] == [len(record) for record in run.records]
-
-
