@@ -206,7 +206,9 @@ def test_messages_are_of_the_wire_schema():
         Table([make_choice(0, 0, 1), make_choice(1, 0, -1)]),
     )
     frames = Frames(run_of(record, tables=tables, whys=("length",), drafts=DraftSummary(1, 2, 1, 2)))
-    rows = [frames.rows(name, 0, len(table)) for name, table in zip(("rounds", "beams", "choices"), tables, strict=True)]
+    rows = [
+        frames.rows(name, 0, len(table)) for name, table in zip(("rounds", "beams", "choices"), tables, strict=True)
+    ]
     for message in (frames.begin(), frames.data(0, 0, 20), *rows, frames.beat(), frames.end()):
         adapter.validate_python(message)
 
