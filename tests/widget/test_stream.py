@@ -15,7 +15,6 @@ from genscope.kernel_side.run import RunStatus
 from genscope.widget import stream as module
 from genscope.widget.stream import Stream
 
-
 MAKE = {
     "rounds": lambda at: make_round(at, at, 3, at % 4),
     "beams": make_step,
