@@ -227,7 +227,7 @@ class Request:
 
         Parameters
         ----------
-        prompt : str, or sequence of ChatMessage or of mappings with ``role`` and ``content``, or sequence of such prompts
+        prompt : str, sequence of ChatMessage or of mappings with ``role`` and ``content``, or sequence of such prompts
             A text, a conversation, or a batch of texts and conversations.
         settings, **changes
             As for :func:`make_settings`.

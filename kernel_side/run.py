@@ -312,7 +312,7 @@ class Run:
         return self.wait()
 
     def __iter__(self) -> Iterator[Token]:
-        """Iterate over the first lane's generated tokens as they come; raises what the run failed with, after the last one.
+        """Iterate over the first lane's generated tokens as they come; then raises what the run failed with, if it did.
 
         A KeyboardInterrupt while waiting for the next token stops the run, as in :meth:`wait`.
         """

@@ -21,8 +21,8 @@ class RunStatus:
     state : str
         One of :data:`RunState`.
     why : str or None
-        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished; of several lanes that ended differently how many
-        ended how.
+        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished; of several lanes that ended differently how
+        many ended how.
     error : str or None
         Type and message of the exception that ended the run.
     generated : int

@@ -7,7 +7,7 @@ knows streamers and steps; how a loop is tapped is in ``tap``.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from .dispatch import run_loop
 from .own_loop import OwnLoop
 from .randomness import SeededDraws
 from .tap import Call, Tap
-from .tap_prompt import check_fields_of_model, prompt_logits, prompt_of, source_of
+from .tap_prompt import check_fields_of_model, hidden_layers_of, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
 
@@ -31,6 +31,7 @@ def observe(
     stop: Callable[[], bool] | None = None,
     assistant_model: PreTrainedModel | None = None,
     loop: OwnLoop | None = None,
+    hidden_layers: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -61,6 +62,10 @@ def observe(
     loop : OwnLoop, optional
         A decoding loop that transformers does not have, to run in place of the library's: ``ContrastiveSearch``,
         ``DoLa`` or ``DiverseBeamSearch``, with its settings.
+    hidden_layers : sequence of int, optional
+        Which hidden states a step output carries, in this order: 0 is the embeddings, ``n`` the output of the ``n``-th
+        layer, ``-1`` the last one's. All by default. What ``generate`` returns, and what an encoder gives once, stays
+        whole.
 
     Returns
     -------
@@ -69,10 +74,12 @@ def observe(
 
     Raises
     ------
+    ValueError
+        For ``hidden_layers`` that are none or no integers.
     UnobservableError
         From ``generate``: for a decoding strategy that is not observed, attentions asked of a model whose attention
-        implementation does not return them, prompt logits asked of an encoder-decoder model, or a draft model with
-        another vocabulary.
+        implementation does not return them (see :func:`~.model_view.view_of`), layers that the model does not have,
+        prompt logits asked of an encoder-decoder model, or a draft model with another vocabulary.
 
     Notes
     -----
@@ -85,7 +92,7 @@ def observe(
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
-    observation = _Observation(streamers, seed, stop, loop)
+    observation = _Observation(streamers, seed, stop, loop, _check_layers(hidden_layers))
 
     # A plain function: generate looks at its signature.
     def custom_generate(
@@ -127,11 +134,13 @@ class _Observation:
         seed: int | None,
         stop: Callable[[], bool] | None,
         loop: OwnLoop | None,
+        hidden_layers: tuple[int, ...] | None,
     ) -> None:
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
         self._loop = loop
+        self._hidden_layers = hidden_layers
         self._used = False
 
     def decode(self, call: Call) -> Any:
@@ -140,13 +149,14 @@ class _Observation:
         error: BaseException | None = None
         try:
             check_fields_of_model(call.model, fields)
+            layers = hidden_layers_of(call.model, self._hidden_layers)
             if self._loop is not None:
                 self._loop.check_streamers(self._streamers)
             self._put_prompt(call, fields)
             draws = None if self._seed is None else SeededDraws(self._seed)
             if self._loop is not None:
                 return self._loop.run(
-                    Tap(fields, self._commit, draws),
+                    Tap(fields, self._commit, draws, layers),
                     call.model,
                     call.input_ids,
                     call.logits_processor,
@@ -154,7 +164,7 @@ class _Observation:
                     call.generation_config,
                     call.model_kwargs,
                 )
-            return run_loop(call, fields, self._commit, self._put, draws)
+            return run_loop(call, fields, self._commit, self._put, draws, layers)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught
             raise
@@ -200,3 +210,13 @@ class _Observation:
                 failures.append(failure)
         if failures:
             raise failures[0]
+
+
+def _check_layers(layers: Sequence[int] | None) -> tuple[int, ...] | None:
+    if layers is None:
+        return None
+    chosen: tuple[Any, ...] = tuple(layers)
+    if not chosen or not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in chosen):
+        msg = f"hidden_layers is {layers!r}; give layers by number, such as [-1] for the last one, or None for all"
+        raise ValueError(msg)
+    return chosen

@@ -29,11 +29,13 @@ class AssistedTap(LoopTap):
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(fields, commit, draws)
+        super().__init__(fields, commit, draws, hidden_layers)
         self._length = 0  # before the round
         self._drafted = torch.zeros(1, 0, dtype=torch.long)
         self._logits: torch.Tensor | None = None
+        self._positions = 0  # with the drafts, and with what a cache held before the run
 
     def on_drafts(self, length: int, candidates: torch.Tensor, draft_scores: torch.Tensor | None) -> None:
         """Take the sequence ``(1, length + drafts)`` that will be checked, and what the drafts were chosen from."""
@@ -47,11 +49,15 @@ class AssistedTap(LoopTap):
         if "logits" in self.fields:
             drafts = self._drafted.shape[1]
             self._logits = outputs.logits[:, -drafts - 1 :].to(dtype=torch.float32, copy=True)
+        if "attentions" in self.fields:
+            self._positions = int(outputs.cache.get_seq_length())  # now: the cache is cropped to the kept drafts next
         self.begin_choice()
 
     def on_choice(self, scores: torch.Tensor, accepted: int) -> None:
         """Take the processed scores ``(1, drafts + 1, vocabulary)`` once the tokens are chosen."""
         self.close()
+        if "scores" in self.fields:
+            self._parts["check_scores"] = scores
         for field, value in (("scores", scores), ("logits", self._logits)):
             if field in self.fields and value is not None:
                 self._parts[field] = tuple(value[:, index, :] for index in range(accepted + 1))
@@ -60,13 +66,35 @@ class AssistedTap(LoopTap):
         """Leave it to :meth:`on_round`, which knows how many tokens there are."""
 
     def on_round(self, outputs: Any, tokens: int) -> None:
-        """Take the states of the checking pass, split among the round's tokens as the library splits them."""
+        """Take the states of the checking pass, split among the round's tokens as the library does and as is right."""
         is_first = self._step == 0
         for name, value in self._states(outputs):
             added = self._length + tokens if is_first else tokens
             decoder = {"is_decoder_attention": True} if name == "attentions" else {}
             split = _split_model_outputs(() if is_first else ((),), value, self._length, added, **decoder)
-            self._parts[name] = split if is_first else split[1:]
+            given = split if is_first else split[1:]
+            self._parts[name] = given
+            self._parts[f"own_{name}"] = tuple(
+                tuple(self._own_rows(layer, theirs, index, name) for layer, theirs in zip(value, of_token, strict=True))
+                for index, of_token in enumerate(given)
+            )
+
+    def _own_rows(self, value: torch.Tensor, theirs: torch.Tensor, index: int, name: str) -> torch.Tensor:
+        """Return the rows of a layer that the token with this index in the round was decided by.
+
+        ``theirs`` are those that the library takes for them; where they are the same, it is the same tensor.
+        """
+        is_prompt = self._step == 0 and index == 0
+        drafts = self._drafted.shape[1]
+        stop = value.shape[-2] - drafts + index  # the last row is the last draft's, whatever was cached before
+        start = 0 if is_prompt else stop - 1
+        width = value.shape[-1]
+        if name == "attentions":
+            # Of the keys, too, the last is the last draft's: a sliding window has dropped some in front. Only a static
+            # cache has more of them than there are positions, behind.
+            width = min(width, self._positions) - drafts + index
+        own = value[..., start:stop, :width]
+        return theirs if (is_prompt or self._step) and own.shape == theirs.shape else own
 
     def on_tokens(self, sequences: torch.Tensor, done: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Commit a round; see :meth:`.tap.Tap.on_tokens`."""

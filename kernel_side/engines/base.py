@@ -95,8 +95,8 @@ class Job(Protocol):
 class Engine(Protocol):
     """Executes requests.
 
-    An engine may also have ``context`` (tokens), ``chat`` (whether it takes conversations), ``unavailable()`` (strategies
-    that it cannot run, and why) and ``costs()`` (what observing costs).
+    An engine may also have ``context`` (tokens), ``chat`` (whether it takes conversations), ``unavailable()``
+    (strategies that it cannot run, and why) and ``costs()`` (what observing costs).
 
     Attributes
     ----------

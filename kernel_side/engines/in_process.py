@@ -1,7 +1,7 @@
 """The engine that runs a ``transformers`` model in this process.
 
-It checks requests against its model. How prompts become ids is in ``inputs``, how a strategy runs in ``plan``, running in
-``job``. Threads and states: ``run``. How a loop is observed: ``decoding``.
+It checks requests against its model. How prompts become ids is in ``inputs``, how a strategy runs in ``plan``, running
+in ``job``. Threads and states: ``run``. How a loop is observed: ``decoding``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..observation.costs import Cost, measure_costs
 from ..observation.lens import LogitLens
 from ..request import Problem, Request, SettingsError
+from ..settings import Guidance
 from .inputs import context_of, tokenize
 from .job import InProcessJob
 from .plan import Draft, make_plan, unavailable
@@ -54,7 +55,9 @@ class InProcessEngine:
     ) -> None:
         self.model: Any = model  # its generate() has no usable type
         self.tokenizer = tokenizer
-        self.draft = None if assistant is None else Draft(*(assistant if isinstance(assistant, tuple) else (assistant,)))
+        self.draft = (
+            None if assistant is None else Draft(*(assistant if isinstance(assistant, tuple) else (assistant,)))
+        )
         self._lens: LogitLens | None = None
         self._costs: dict[str, Cost] | None = None
         with _turnstiles_lock:
@@ -116,6 +119,7 @@ class InProcessEngine:
         """
         ids = [tokenize(prompt, self.tokenizer, self.model) for prompt in request.prompts]
         self._check_length(request, max(map(len, ids)))
+        self._check_negative(request)
         plan = make_plan(request, self.model, self.draft)
         settings = request.settings
         if settings.seed is None:
@@ -148,3 +152,15 @@ class InProcessEngine:
             message = f"{wanted} do not fit: the prompt takes {taken} of the {context} tokens of the model's context"
             way_out = f"Use at most {context - taken}{'' if apart else ', or shorten the prompt'}."
             raise SettingsError([Problem("max_new_tokens", wanted, message, way_out)])
+
+    def _check_negative(self, request: Request) -> None:
+        """Check the negative prompt: what is generated goes on behind it, too."""
+        settings = request.settings
+        if not isinstance(settings, Guidance) or not settings.negative_prompt:
+            return
+        length, context = len(tokenize(settings.negative_prompt, self.tokenizer, self.model)), self.context
+        if context is not None and length + settings.max_new_tokens > context:
+            message = f"it has {length} tokens, and with {settings.max_new_tokens} behind them they do not fit: the "
+            message += f"model's context holds {context}"
+            way_out = "Shorten it, or lower max_new_tokens."
+            raise SettingsError([Problem("negative_prompt", settings.negative_prompt, message, way_out)])

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..decoding.contrastive import ContrastiveSearch
 from ..decoding.diverse_beam import DiverseBeamSearch
 from ..decoding.dola import DoLa
+from ..decoding.early_exit import can_exit_early
 from ..decoding.own_loop import LoopSettingsError, OwnLoop
 from ..decoding.tap_prompt import attention_implementation
 from ..request import Problem, Request, Settings, SettingsError
@@ -76,10 +77,10 @@ def unavailable(model: Any, draft: Draft | None) -> dict[str, str]:
         elif model._is_stateful and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):  # noqa: SLF001 - see below
             # transformers 5.24 refuses these for a state that cannot be taken back or picked from.
             reasons[name] = f"needs a cache that can go back, and {type(model).__name__} is recurrent"
-        elif chosen is Assisted:
-            reason = _unfit(model, draft)
-            if reason:
-                reasons[name] = reason
+        elif chosen is EarlyExit and not can_exit_early(model):
+            reasons[name] = f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
+        elif chosen is Assisted and (reason := _unfit(model, draft)):
+            reasons[name] = reason
     return reasons
 
 

@@ -100,7 +100,11 @@ class Looks:
     """
 
     def __init__(
-        self, states: States | None, lanes: Sequence[Lane], tokenizer: PreTrainedTokenizerBase, lens: Callable[[], LogitLens]
+        self,
+        states: States | None,
+        lanes: Sequence[Lane],
+        tokenizer: PreTrainedTokenizerBase,
+        lens: Callable[[], LogitLens],
     ) -> None:
         self._states = states
         self._lanes = lanes
@@ -180,7 +184,9 @@ class Looks:
         return [
             LensLook(
                 layer=entry.layer,
-                candidates=[LensCandidate(token, detokenizer.peek(token), logprob) for token, logprob in entry.candidates],
+                candidates=[
+                    LensCandidate(token, detokenizer.peek(token), logprob) for token, logprob in entry.candidates
+                ],
                 logprob=entry.logprob,
                 rank=entry.rank,
             )

@@ -1,7 +1,7 @@
 """What a run recorded as a pandas frame and as JSON, and back.
 
-JSON holds all of it, needs neither torch nor pandas, and knows its version. A log-probability of minus infinity is written
-as the text ``"-inf"``, since JSON has no such number; null is unknown, and NaN cannot occur.
+JSON holds all of it, needs neither torch nor pandas, and knows its version. A log-probability of minus infinity is
+written as the text ``"-inf"``, since JSON has no such number; null is unknown, and NaN cannot occur.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def to_frame(records: Record | Sequence[Record]) -> pd.DataFrame:
         :class:`~genscope.kernel_side.record.record.Token`; ``lane`` counts the records from 0; ``probability`` (0 to 1)
         and ``surprisal`` (bits) are of the model's own distribution. What is not known is NaN (``<NA>`` in ``rank``).
         ``bytes`` holds bytes or None, ``alternatives`` a list of dicts with the keys of
-        :class:`~genscope.kernel_side.record.record.Alternative`; a candidate that was cut has a ``logprob`` of ``-inf``.
+        :class:`~genscope.kernel_side.record.record.Alternative`; a candidate that was cut has a ``logprob`` of
+        ``-inf``.
     """
     import pandas as pd  # slow to import, and reading a record needs none of it
 

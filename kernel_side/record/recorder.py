@@ -1,7 +1,7 @@
 """Turns step outputs into rows of records, and of the tables of rounds and beam steps: measures, texts, times.
 
-A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing about
-the generation. How one sequence is written is in ``row_writer``.
+A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing
+about the generation. How one sequence is written is in ``row_writer``.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class _StartedNow:
 class Recorder(StepStreamer):
     """Records a generation.
 
-    Of a beam search no token is final before its end: then the sequences are recorded, each token with the measures that
-    it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first has the
-    round's time, the others none.
+    Of a beam search no token is final before its end: then the sequences are recorded, each token with the measures
+    that it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first
+    has the round's time, the others none.
 
     Parameters
     ----------
@@ -163,7 +163,9 @@ class Recorder(StepStreamer):
         self._rows = len(output.tokens)
         source = output.source
         if source is not None and source.tokens is not None:
-            for writer, tokens, real in zip(self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False):
+            for writer, tokens, real in zip(
+                self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False
+            ):
                 for token in tokens[real].tolist():
                     writer.append(token, "prompt")
         pending, self._pending_logits = self._pending_logits, None if output.logits is None else output.logits[:, -1:]
@@ -263,9 +265,7 @@ class Recorder(StepStreamer):
                     live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
                     finished=tuple(
                         FinishedBeam(step, candidate, score)
-                        for taken, step, candidate, score in zip(
-                            *(part[prompt].tolist() for part in pool), strict=True
-                        )
+                        for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
                         if taken
                     ),
                 )
@@ -279,8 +279,15 @@ class Recorder(StepStreamer):
             parents = output.beam_indices[row].tolist()[:length]
             for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
                 writer.append(token, "generated", measures[parent, token], seconds)
-            place = (int(part[row]) for part in (output.steps, output.candidates))
-            self.choices.append(BeamChoice(row, row * prompts // self._rows, *place, float(output.scores[row])))
+            self.choices.append(
+                BeamChoice(
+                    lane=row,
+                    prompt=row * prompts // self._rows,
+                    step=int(output.steps[row]),
+                    candidate=int(output.candidates[row]),
+                    score=float(output.scores[row]),
+                )
+            )
         self._beam_steps.clear()
 
     def _measure(self, logits: torch.Tensor, scores: torch.Tensor, tokens: torch.Tensor) -> list[Measures]:
