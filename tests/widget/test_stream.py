@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +14,12 @@ from genscope.kernel_side.request import make_settings
 from genscope.kernel_side.run import RunStatus
 from genscope.widget import stream as module
 from genscope.widget.stream import Stream
+
+MAKE = {
+    "rounds": lambda at: make_round(at, at, 3, at % 4),
+    "beams": make_step,
+    "choices": lambda at: make_choice(at, 0, at - 1),
+}
 
 
 class GrowingRun:
@@ -44,15 +49,8 @@ class GrowingRun:
 
     def grow_table(self, name, count=1):
         table = getattr(self.recording, name)
-        for _ in range(count):
-            at = len(table)
-            table.append(
-                {
-                    "rounds": lambda: make_round(at, at, 3, at % 4),
-                    "beams": lambda: make_step(at),
-                    "choices": lambda: make_choice(at, 0, at - 1),
-                }[name]()
-            )
+        for at in range(len(table), len(table) + count):
+            table.append(MAKE[name](at))
 
     def finish(self):
         self.state, self.whys = "finished", ("eos",) * len(self.recording.lanes)
