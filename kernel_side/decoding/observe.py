@@ -19,7 +19,7 @@ from ..streaming.outputs import Field, Output, PromptOutput, Step
 from .dispatch import run_loop
 from .own_loop import OwnLoop
 from .randomness import SeededDraws
-from .tap import Call, Tap
+from .tap import Call
 from .tap_prompt import check_fields_of_model, hidden_layers_of, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
@@ -150,21 +150,10 @@ class _Observation:
         try:
             check_fields_of_model(call.model, fields)
             layers = hidden_layers_of(call.model, self._hidden_layers)
-            if self._loop is not None:
-                self._loop.check_streamers(self._streamers)
             self._put_prompt(call, fields)
             draws = None if self._seed is None else SeededDraws(self._seed)
-            if self._loop is not None:
-                return self._loop.run(
-                    Tap(fields, self._commit, draws, layers),
-                    call.model,
-                    call.input_ids,
-                    call.logits_processor,
-                    call.stopping_criteria,
-                    call.generation_config,
-                    call.model_kwargs,
-                )
-            return run_loop(call, fields, self._commit, self._put, draws, layers)
+            run = run_loop if self._loop is None else self._loop.run
+            return run(call, fields, self._commit, self._put, draws, layers)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught
             raise
