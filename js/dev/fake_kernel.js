@@ -163,12 +163,20 @@ export function status(change = {}) {
     tokens_per_second: null,
     queue_ahead: 0,
     observation_share: null,
+    drafts: null,
     ...change,
   };
 }
 
-/** Cuts rows into data frames, each text sent once. */
-export class FakeRun {
+/**
+ * @param {number[]} tracks
+ * @param {Partial<import("../src/wire.js").Counts>} [tables]
+ * @returns {import("../src/wire.js").Counts}
+ */
+export const counts = (tracks, tables) => ({ tracks, rounds: 0, beams: 0, choices: 0, ...tables });
+
+/** Cuts the rows of one track into data frames, each text sent once. */
+export class FakeTrack {
   /** @type {string[]} */
   #strings = [];
   /** @type {Map<string, number>} */
@@ -179,10 +187,12 @@ export class FakeRun {
   /**
    * @param {string} run
    * @param {Row[]} rows
+   * @param {number} [track]
    */
-  constructor(run, rows) {
+  constructor(run, rows, track = 0) {
     this.run = run;
     this.rows = rows;
+    this.track = track;
     for (const row of rows) {
       this.#before.push(this.#strings.length);
       for (const text of [row.text, ...(row.alternatives ?? []).map((one) => one.text)]) {
@@ -209,6 +219,7 @@ export class FakeRun {
     return {
       kind: "data",
       run: this.run,
+      track: this.track,
       seq: from,
       n: rows.length,
       strings_from: this.#before[from],
@@ -234,23 +245,123 @@ export class FakeRun {
       },
     };
   }
+}
+
+/** @typedef {Partial<import("../src/wire.js").WireLane>} LaneAbout */
+
+/**
+ * A run of several sequences, as the kernel tells of it. `data` and the others of the first lane stand here too.
+ * @typedef {object} About
+ * @property {LaneAbout[]} [lanes] Of each lane what is not usual; a track beyond the lanes is a source.
+ * @property {import("../src/wire.js").BeamShape | null} [beams]
+ * @property {import("../src/wire.js").Begin["observed"]} [observed]
+ * @property {import("../src/wire.js").WireRound[]} [rounds]
+ * @property {import("../src/wire.js").WireBeamStep[]} [steps]
+ * @property {import("../src/wire.js").WireBeamChoice[]} [choices]
+ */
+
+export class FakeRun {
+  /** @type {FakeTrack[]} */
+  tracks;
 
   /**
-   * @param {number} promptTokens
+   * @param {string} run
+   * @param {Row[] | Row[][]} rows Of one lane, or of each track.
+   * @param {About} [about]
+   */
+  constructor(run, rows, about = {}) {
+    this.run = run;
+    const tracks = /** @type {Row[][]} */ (rows.length > 0 && Array.isArray(rows[0]) ? rows : [rows]);
+    this.tracks = tracks.map((each, track) => new FakeTrack(run, each, track));
+    this.about = about;
+  }
+
+  get rows() {
+    return this.tracks[0].rows;
+  }
+
+  /**
+   * Of the first lane.
+   * @param {number} from
+   * @param {number} to
+   * @param {Partial<Status>} [change]
+   */
+  data(from, to, change) {
+    return this.tracks[0].data(from, to, change);
+  }
+
+  /**
+   * @param {number} promptTokens Of lanes that do not say theirs.
    * @param {Record<string, unknown>} [settings]
    * @returns {import("../src/wire.js").Begin}
    */
   begin(promptTokens, settings = {}) {
-    const state = /** @type {const} */ ("prefilling");
-    return { kind: "begin", run: this.run, prompt_tokens: promptTokens, settings, status: status({ state }) };
+    const { lanes = [{}], beams = null, observed = [] } = this.about;
+    return {
+      kind: "begin",
+      run: this.run,
+      lanes: lanes.map((lane, i) => ({ prompt: i, sequence: 0, prompt_tokens: promptTokens, source: null, ...lane })),
+      tracks: this.tracks.length,
+      beams,
+      observed,
+      settings,
+      status: status({ state: "prefilling" }),
+    };
+  }
+
+  /** @returns {import("../src/wire.js").Counts} */
+  get counts() {
+    const { rounds = [], steps = [], choices = [] } = this.about;
+    return counts(
+      this.tracks.map(({ rows }) => rows.length),
+      { rounds: rounds.length, beams: steps.length, choices: choices.length },
+    );
+  }
+
+  /**
+   * @param {"rounds" | "beams" | "choices"} table
+   * @param {number} from
+   * @param {number} to
+   * @param {Partial<Status>} [change]
+   * @returns {import("../src/store.js").Rows}
+   */
+  table(table, from, to, change) {
+    const rows = { rounds: this.about.rounds, beams: this.about.steps, choices: this.about.choices }[table] ?? [];
+    const message = {
+      kind: "rows",
+      run: this.run,
+      table,
+      seq: from,
+      rows: rows.slice(from, to),
+      status: status(change),
+    };
+    return /** @type {any} */ (message);
+  }
+
+  /**
+   * @param {Partial<import("../src/wire.js").Counts>} known
+   * @param {Partial<Status>} [change]
+   * @returns {import("../src/wire.js").Beat}
+   */
+  beat(known, change) {
+    return { kind: "beat", run: this.run, counts: { ...counts([]), ...known }, status: status(change) };
   }
 
   /**
    * @param {Partial<Status>} change
-   * @param {string} [tail]
+   * @param {string | string[]} [tails] Of the first track, or of each.
+   * @param {(string | null)[]} [whys]
    * @returns {import("../src/wire.js").End}
    */
-  end(change, tail = "") {
-    return { kind: "end", run: this.run, n: this.rows.length, tail, status: status(change) };
+  end(change, tails = [], whys = []) {
+    const given = [tails].flat();
+    return {
+      kind: "end",
+      run: this.run,
+      counts: this.counts,
+      tails: this.tracks.map((_, track) => given[track] ?? ""),
+      whys: (this.about.lanes ?? [{}]).map((_, lane) => whys[lane] ?? change.why ?? null),
+      status: status(change),
+    };
   }
 }

@@ -1,7 +1,7 @@
 // The widget on a page of its own, fed by a fake kernel. Options in the address: theme=light|dark, width=700,
 // scene=idle|loading|problems|chat|running|finished|failed|gone|bulk, n=50000 (for bulk), measure=..., marks=1.
 import widget from "../src/widget.js";
-import { believableRun, FakeRun } from "./fake_kernel.js";
+import { believableRun, counts, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
 
@@ -97,7 +97,7 @@ const scenes = {
     model.receive(run.data(0, to, numbers(to)));
     const error =
       "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nLower max_new_tokens, or choose a smaller model.";
-    model.receive({ ...run.end(numbers(to, { state: "failed", error })), n: to });
+    model.receive({ ...run.end(numbers(to, { state: "failed", error })), counts: counts([to]) });
   },
   gone() {
     scenes.running();

@@ -42,7 +42,7 @@ export class Session {
   constructor(model, signal) {
     this.#model = model;
     this.prompt = model.get("prompt") ?? "";
-    this.connection = new Connection(model, this.#changed, signal);
+    this.connection = new Connection(model, { onChange: this.#changed, onSeen: this.#seen }, signal);
     this.draft = new Draft(model, (settings) => this.connection.send({ kind: "settings", settings }));
     for (const name of TRAITS) {
       const listener = () => this.#traitChanged(name);
@@ -127,6 +127,8 @@ export class Session {
     }
     this.refresh();
   };
+
+  #seen = () => this.refresh();
 
   /** @param {string} name */
   #traitChanged(name) {

@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { status } from "../dev/fake_kernel.js";
 import { controller, generated, open, paint, play, press, type } from "./helpers.js";
 
 beforeEach(() => {
@@ -33,7 +32,7 @@ describe("commands", () => {
     const opened = await open();
     const fake = play(opened, generated(["a"]));
     opened.find("[data-command=pause]").click();
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "paused" }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "paused" }));
     paint();
     opened.find("[data-command=step]").click();
     opened.find("[data-command=resume]").click();
@@ -206,7 +205,7 @@ describe("status", () => {
   test("the queue, silence, and a dead kernel", async () => {
     const opened = await open();
     const fake = play(opened, generated(["a"]));
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "queued", queue_ahead: 2 }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "queued", queue_ahead: 2 }));
     paint();
     expect(opened.find(".gs-state").textContent?.trim()).toBe("queued, 2 before it");
     vi.advanceTimersByTime(8000);
@@ -228,11 +227,11 @@ describe("life of a view", () => {
     const second = document.createElement("div");
     document.body.append(second);
     await opened.show(second, controller().signal);
-    play(opened, generated(["a"]));
+    const fake = play(opened, generated(["a"]));
     expect(second.querySelectorAll(".gs-t")).toHaveLength(1);
     opened.view.abort();
     expect(opened.all(".genscope")).toEqual([]);
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "paused" }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "paused" }));
     paint();
     expect(second.querySelector(".gs-state")?.textContent?.trim()).toBe("paused");
   });

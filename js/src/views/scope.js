@@ -39,13 +39,15 @@ export function mountScope(session, host, signal) {
   const status = part("section", "gs-status");
   const toolbar = part("div", "gs-toolbar");
   const legend = part("div", "gs-legend");
+  const beams = part("section", "gs-beams");
   const inspector = part("aside", "gs-inspector");
   const tokens = new TokensView(session, () => inspect(), signal);
   const body = part("div", "gs-body", tokens.element, inspector);
-  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), body);
+  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), beams, body);
   prompt.setAttribute("aria-label", "Prompt");
   form.setAttribute("aria-label", "Settings");
   status.setAttribute("aria-label", "Status");
+  beams.setAttribute("aria-label", "Beam search");
   inspector.setAttribute("aria-label", "Chosen token");
   const root = part("div", "genscope", heading, prompt, form, status, screen);
   followTheme(root, signal);
@@ -54,7 +56,8 @@ export function mountScope(session, host, signal) {
   const measurePrompt = () => showField(form, "prompt_probabilities");
   const inspect = () => {
     const { index, why } = tokens.pick;
-    const { record, settings } = session.state;
+    const { settings } = session.state;
+    const { record } = tokens.spans;
     const measure = measureNamed(session.measure);
     const scale = scaleOf(measure, session.variant);
     const marked = index === null ? null : bucketOf(scale, record.number(scale.column, index));
@@ -74,6 +77,7 @@ export function mountScope(session, host, signal) {
     drawForm(form, session, prefix);
     drawStatus(status, session);
     drawToolbar(toolbar, session);
+    beams.hidden = session.state.beams === null;
     tokens.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;
     tokens.update();
     inspect();

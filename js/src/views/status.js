@@ -22,7 +22,7 @@ const WORDS = {
  */
 export function drawStatus(element, session) {
   const { alive, silence } = session.connection;
-  const { status, settings, promptTokens } = session.state;
+  const { status, settings, lanes } = session.state;
   const limit = settings?.max_new_tokens;
   const generated = status?.generated;
   const share = typeof limit === "number" && limit > 0 && generated !== undefined ? generated / limit : null;
@@ -37,7 +37,7 @@ export function drawStatus(element, session) {
         style="--share:${Math.min(1, share ?? 0).toFixed(4)}"></div>
       <dl class="gs-readings">
         ${reading("tokens", html`${whole(generated)}<small> / ${typeof limit === "number" ? whole(limit) : UNKNOWN}</small>`, "Generated tokens, of at most")}
-        ${reading("prompt", whole(promptTokens), "Tokens of the prompt")}
+        ${reading("prompt", whole(lanes[0]?.prompt_tokens), "Tokens of the prompt")}
         ${reading("tokens/s", perSecond(status?.tokens_per_second), "Generated tokens a second after the first, pauses left out")}
         ${reading("first token", duration(status?.first_token), "From leaving the queue to the first generated token")}
         ${reading("elapsed", duration(status?.elapsed), "Since the run left the queue, pauses left out")}

@@ -1,6 +1,7 @@
 // The pane of tokens: draws what came, follows the end, and says which token a person points at. Spans are made by
 // spans.js; what is known about a token is shown by the inspector.
 import { literal } from "../format.js";
+import { TokenRecord } from "../record.js";
 import { TokenSpans } from "./spans.js";
 
 /** @typedef {import("../session.js").Session} Session */
@@ -55,7 +56,7 @@ export class TokensView {
     this.#announce.className = "gs-sr";
     this.#announce.setAttribute("aria-live", "polite");
     this.element.append(this.#text, this.#jump, this.#announce);
-    this.spans = new TokenSpans(this.#text, session.state.record);
+    this.spans = new TokenSpans(this.#text, new TokenRecord());
 
     const options = { signal, passive: true };
     this.#text.addEventListener("pointerover", (event) => this.#point(indexAt(event)), options);
@@ -87,7 +88,7 @@ export class TokensView {
   /** Draw what came, for as long as a frame allows; the rest in the next one. */
   update() {
     const { state, living } = this.#session;
-    const { record } = state;
+    const record = state.tracks[0] ?? this.spans.record;
     if (this.spans.record !== record) {
       this.spans = new TokenSpans(this.#text, record);
       this.#pinned = null;
@@ -103,7 +104,7 @@ export class TokensView {
     if (this.spans.n < record.n) {
       this.#session.refresh();
     } else if (state.over) {
-      this.spans.setTail(state.tail);
+      this.spans.setTail(state.tails[0] ?? "");
     }
     this.element.toggleAttribute("data-empty", record.n === 0);
     this.element.toggleAttribute("data-idle", state.run === null);
