@@ -149,6 +149,18 @@ export function believableRun(n = 0, seed = 3) {
 }
 
 /**
+ * @param {string} prompt
+ * @param {string} answer
+ * @param {number} seed
+ * @returns {{ rows: Row[], promptTokens: number }}
+ */
+export function sentence(prompt, answer, seed) {
+  const next = random(seed);
+  const read = pieces(prompt).map((text) => /** @type {Row} */ ({ text }));
+  return { rows: [...read, ...pieces(answer).map((text) => measured(text, next))], promptTokens: read.length };
+}
+
+/**
  * @param {Partial<Status>} [change]
  * @returns {Status}
  */
