@@ -13,21 +13,18 @@
 /** @typedef {"self" | "cross" | "encoder"} Of */
 
 export const REST_MS = 120;
-const ANSWER_TIMEOUT_MS = 5000;
+const PATIENCE_MS = 5000;
+const PATIENCE_MAX_MS = 40_000;
 const KEPT = 48;
 /** Answers of a kind that are waited for at most; older ones are lost. */
 const AWAITED = 8;
 
 /**
- * One for each kind of look.
- * @typedef {object} Slot
- * @property {string | null} wish Key of what is wanted now.
+ * What one view wants of one kind.
+ * @typedef {object} Wish
+ * @property {string} key
  * @property {ReturnType<typeof setTimeout> | undefined} timer Until it is asked for, then until it is asked for again.
- * @property {Look[]} asked What answers are awaited of, oldest first.
  */
-
-/** @returns {Slot} */
-const slot = () => ({ wish: null, timer: undefined, asked: [] });
 
 /** @param {Look} look */
 const keyOf = ({ run, lane, position, what, of, layer, head }) =>
@@ -46,8 +43,11 @@ export class Looks {
 
   #send;
   #refresh;
-  /** @type {Record<What, Slot>} */
-  #slots = { attention: slot(), matrix: slot(), lens: slot() };
+  /** By view. @type {Map<object, Partial<Record<What, Wish>>>} */
+  #wishes = new Map();
+  /** What answers are awaited of, oldest first. @type {Record<What, Look[]>} */
+  #asked = { attention: [], matrix: [], lens: [] };
+  #patience = PATIENCE_MS;
   /** Oldest first. @type {Map<string, Seen>} */
   #kept = new Map();
 
@@ -61,49 +61,61 @@ export class Looks {
   }
 
   /**
+   * @param {object} view Whose wish it is: two views may show two tokens.
    * @param {Look} look
    * @returns {Seen | null} Null while it is not here.
    */
-  want(look) {
-    const mine = this.#slots[look.what];
+  want(view, look) {
+    const mine = this.#of(view);
     const key = keyOf(look);
-    if (mine.wish !== key) {
-      this.#forgetRefusal(mine.wish);
-      mine.wish = key;
-      clearTimeout(mine.timer);
-      if (!this.#kept.has(key)) {
-        mine.timer = setTimeout(() => this.#ask(look), REST_MS);
-      }
+    if (mine[look.what]?.key !== key) {
+      this.leave(view, look.what);
+      const timer = this.#kept.has(key) ? undefined : setTimeout(() => this.#ask(view, look), REST_MS);
+      mine[look.what] = { key, timer };
     }
-    return this.#kept.get(key) ?? null;
+    return this.kept(look);
   }
 
   /**
-   * Nothing of this kind is shown any more.
+   * @param {Look} look
+   * @returns {Seen | null} What is here, without asking.
+   */
+  kept(look) {
+    return this.#kept.get(keyOf(look)) ?? null;
+  }
+
+  /**
+   * The view shows nothing of this kind any more.
+   * @param {object} view
    * @param {What} what
    */
-  leave(what) {
-    const mine = this.#slots[what];
-    this.#forgetRefusal(mine.wish);
-    mine.wish = null;
-    clearTimeout(mine.timer);
+  leave(view, what) {
+    const mine = this.#of(view);
+    const wish = mine[what];
+    if (wish) {
+      clearTimeout(wish.timer);
+      // A refusal may hold for a moment only: the token was not there yet. Who comes back to it asks again.
+      if (this.#kept.get(wish.key)?.kind === "unseen") {
+        this.#kept.delete(wish.key);
+      }
+      delete mine[what];
+    }
   }
 
   /** @param {Seen} seen */
   answer(seen) {
-    const what = seen.kind === "unseen" ? seen.what : seen.kind;
-    const mine = this.#slots[what];
-    const exact = mine.asked.findIndex((look) => fits(look, seen) && endsThere(look, seen));
-    const at = exact < 0 ? mine.asked.findIndex((look) => fits(look, seen)) : exact;
+    const asked = this.#asked[seen.kind === "unseen" ? seen.what : seen.kind];
+    const exact = asked.findIndex((look) => fits(look, seen) && endsThere(look, seen));
+    const at = exact < 0 ? asked.findIndex((look) => fits(look, seen)) : exact;
     if (at < 0) {
       return;
     }
     // Answers come in the order of the requests: what was asked before is lost.
-    const [look] = mine.asked.splice(0, at + 1).slice(-1);
-    const key = keyOf(look);
+    const [look] = asked.splice(0, at + 1).slice(-1);
     if (seen.kind === "attention" || seen.kind === "matrix") {
       this.sizes[seen.of] = { layers: seen.layers, heads: seen.heads };
     }
+    const key = keyOf(look);
     this.#kept.set(key, seen);
     for (const old of this.#kept.keys()) {
       if (this.#kept.size <= KEPT) {
@@ -111,38 +123,58 @@ export class Looks {
       }
       this.#kept.delete(old);
     }
-    if (mine.wish === key) {
-      clearTimeout(mine.timer);
-      this.#refresh();
+    this.#patience = PATIENCE_MS;
+    for (const mine of this.#wishes.values()) {
+      if (mine[look.what]?.key === key) {
+        clearTimeout(mine[look.what]?.timer);
+      }
+    }
+    this.#refresh();
+  }
+
+  /** @param {object} view That is no more. */
+  close(view) {
+    for (const what of /** @type {What[]} */ (Object.keys(this.#of(view)))) {
+      this.leave(view, what);
+    }
+    this.#wishes.delete(view);
+  }
+
+  closeAll() {
+    for (const view of [...this.#wishes.keys()]) {
+      this.close(view);
     }
   }
 
-  close() {
-    for (const { timer } of Object.values(this.#slots)) {
-      clearTimeout(timer);
+  /** @param {object} view */
+  #of(view) {
+    let mine = this.#wishes.get(view);
+    if (!mine) {
+      mine = {};
+      this.#wishes.set(view, mine);
     }
-  }
-
-  /** @param {Look} look */
-  #ask(look) {
-    const mine = this.#slots[look.what];
-    mine.asked = [...mine.asked.slice(1 - AWAITED), look];
-    this.#send(look);
-    mine.timer = setTimeout(() => {
-      // Lost, or a kernel that runs a long cell: whoever still shows it asks again.
-      mine.asked = mine.asked.filter((other) => other !== look);
-      mine.wish = null;
-      this.#refresh();
-    }, ANSWER_TIMEOUT_MS);
+    return mine;
   }
 
   /**
-   * A refusal may hold for a moment only: the token was not there yet. Who comes back to it asks again.
-   * @param {string | null} key
+   * @param {object} view
+   * @param {Look} look
    */
-  #forgetRefusal(key) {
-    if (key !== null && this.#kept.get(key)?.kind === "unseen") {
-      this.#kept.delete(key);
+  #ask(view, look) {
+    const key = keyOf(look);
+    const asked = this.#asked[look.what];
+    if (!asked.some((other) => keyOf(other) === key)) {
+      this.#asked[look.what] = [...asked.slice(1 - AWAITED), look];
+      this.#send(look);
+    }
+    const wish = this.#of(view)[look.what];
+    if (wish) {
+      wish.timer = setTimeout(() => {
+        // Lost, or the kernel runs a long cell and would answer each copy: ask again, ever more slowly.
+        this.#patience = Math.min(2 * this.#patience, PATIENCE_MAX_MS);
+        this.#asked[look.what] = this.#asked[look.what].filter((other) => keyOf(other) !== key);
+        this.#ask(view, look);
+      }, this.#patience);
     }
   }
 }

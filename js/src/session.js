@@ -71,7 +71,7 @@ export class Session {
     signal.addEventListener("abort", () => {
       clearTimeout(this.#promptTimer);
       this.draft.close();
-      this.looks.close();
+      this.looks.closeAll();
       this.#views.clear();
     });
   }

@@ -91,7 +91,11 @@ describe("any schema", () => {
       "beams",
       "awake",
     ]);
-    expect(opened.all(".gs-settings details").map((group) => group.dataset.group)).toEqual(["length", "randomness", "observe"]);
+    expect(opened.all(".gs-settings details").map((group) => group.dataset.group)).toEqual([
+      "length",
+      "randomness",
+      "observe",
+    ]);
     expect(/** @type {HTMLSelectElement} */ (opened.find("[data-field=mood] select")).value).toBe("wild");
     expect(opened.find(".gs-description").textContent).toBe("Wanders.");
     opened.find("[data-field=parts] input").click();

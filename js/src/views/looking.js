@@ -33,11 +33,11 @@ export function lookInto(session, lanes) {
   }
   const part = parts.includes(session.part) ? session.part : "alternatives";
   if (part !== "attention") {
-    looks.leave("attention");
+    looks.leave(lanes, "attention");
     lanes.attend(null, null);
   }
   if (part !== "lens") {
-    looks.leave("lens");
+    looks.leave(lanes, "lens");
   }
   const { pick } = lanes;
   const obstacle = obstacleTo(session, pick);
@@ -47,19 +47,35 @@ export function lookInto(session, lanes) {
       ? { kind: /** @type {const} */ ("look"), run, lane: pick.track, position: pick.index }
       : null;
   if (part === "lens") {
-    const seen = look && looks.want({ ...look, what: "lens" });
+    const seen = look && ask(session, lanes, { ...look, what: "lens" });
     const chosen = pick.index === null ? null : (state.tracks[pick.track]?.columns.id[pick.index] ?? null);
     return { parts, part, content: () => lensPart(asLens(seen), chosen, obstacle) };
   }
   if (part === "attention") {
     const { choice } = looks;
     const of = maps.includes(choice.of) ? choice.of : maps[0];
-    const seen = look && looks.want({ ...look, what: "attention", of, layer: choice.layer, head: choice.head });
+    const seen =
+      look && ask(session, lanes, { ...look, what: "attention", of, layer: choice.layer, head: choice.head });
     const track = of === "cross" ? (state.lanes[pick.track]?.source ?? pick.track) : pick.track;
     lanes.attend(track, seen?.kind === "attention" ? seen.weights : null);
     return { parts, part, content: () => attentionPart(session, asAttention(seen), state.tracks[track], obstacle) };
   }
   return { parts, part, content: () => null };
+}
+
+/**
+ * @param {Session} session
+ * @param {object} view Whose wish it is.
+ * @param {import("../wire.js").Look} look
+ * @returns {import("../connection.js").Seen | null} Null while it is not here.
+ */
+export function ask({ connection, looks }, view, look) {
+  if (connection.alive) {
+    return looks.want(view, look);
+  }
+  looks.leave(view, look.what);
+  const message = "The kernel is gone, and with it what it saw.";
+  return looks.kept(look) ?? { ...look, kind: "unseen", message };
 }
 
 /**

@@ -3,6 +3,7 @@
 import { html, nothing, render } from "lit-html";
 import { literal, shareText } from "../format.js";
 import { layerAndHead, mapChoice, mapsOf, unseen } from "./attention.js";
+import { ask } from "./looking.js";
 
 /** @typedef {import("../session.js").Session} Session */
 /** @typedef {import("../looks.js").Of} Of */
@@ -50,16 +51,19 @@ export class MatrixView {
     const maps = matricesOf(state.observed);
     this.element.hidden = maps.length === 0;
     if (maps.length === 0 || !this.element.open || state.run === null) {
-      looks.leave("matrix");
+      looks.leave(this, "matrix");
       return;
     }
     const { choice } = looks;
     const of = maps.includes(choice.matrix) ? choice.matrix : maps[0];
     const lane = state.lanes[pick.track] ? pick.track : state.lanes.findIndex(({ source }) => source === pick.track);
-    const position = pick.track === lane ? pick.index : (state.tracks[lane]?.n ?? 0) - 1;
-    const can = position !== null && position >= 0 && asks;
+    const source = state.lanes[lane]?.source ?? lane;
+    const last = (/** @type {number} */ track) => (state.tracks[track]?.n ?? 0) - 1;
+    // Within the source all rows, whichever token is chosen.
+    const position = of === "encoder" ? last(source) : pick.track === lane ? (pick.index ?? -1) : last(lane);
+    const can = position >= 0 && (asks || of === "encoder");
     const seen = can
-      ? looks.want({
+      ? ask(this.#session, this, {
           kind: "look",
           run: state.run,
           lane,
@@ -70,7 +74,6 @@ export class MatrixView {
           head: choice.head,
         })
       : null;
-    const source = state.lanes[lane]?.source ?? lane;
     render(
       html`<div class="gs-choose">
           ${mapChoice("Matrix of", maps, of, (next) => {

@@ -130,7 +130,11 @@ export function mountScope(session, host, signal) {
     { signal },
   );
   session.subscribe(update, signal);
-  signal.addEventListener("abort", () => root.remove());
+  signal.addEventListener("abort", () => {
+    root.remove();
+    session.looks.close(lanes);
+    session.looks.close(matrix);
+  });
   update();
   host.append(root);
 }
