@@ -135,9 +135,55 @@ describe("prompt", () => {
     expect(areas.map((area) => area.getAttribute("dir"))).toEqual(["auto", "auto"]);
   });
 
-  test("there is no choice where the model has no chat template", async () => {
+  test("there is no chat where the model has no chat template", async () => {
     const opened = await open();
-    expect(opened.all('[data-value="chat"]')).toEqual([]);
+    const kinds = opened.all(".gs-commands [role=radio]").map((button) => button.textContent);
+    expect(kinds).toEqual(["Text", "Several"]);
+  });
+
+  describe("of several", () => {
+    const about = { model: "m", chat: true, context: null };
+    const choose = (/** @type {import("./helpers.js").Opened} */ opened, /** @type {string} */ kind) => {
+      opened.find(`.gs-commands [data-value="${kind}"]`).click();
+      paint();
+      vi.advanceTimersByTime(400);
+      return opened.model.get("prompt");
+    };
+
+    test("has a box each, to add and to remove, and generates all", async () => {
+      const opened = await open({ about });
+      expect(choose(opened, "several")).toEqual(["Hello"]);
+      opened.find(".gs-batch > .gs-add").click();
+      paint();
+      expect(document.activeElement).toBe(opened.all(".gs-one textarea")[1]);
+      type(opened.all(".gs-one textarea")[1], "World");
+      opened.find("[data-command=generate]").click();
+      expect(opened.model.sent.at(-1)).toMatchObject({ kind: "generate", prompt: ["Hello", "World"] });
+      opened.all(".gs-one .gs-icon")[0].click();
+      paint();
+      vi.advanceTimersByTime(400);
+      expect(opened.model.get("prompt")).toEqual(["World"]);
+      expect(/** @type {HTMLButtonElement} */ (opened.find(".gs-one .gs-icon")).disabled).toBe(true);
+    });
+
+    test("keeps a conversation as it is", async () => {
+      const talk = [{ role: "user", content: "Hi <b>" }];
+      const opened = await open({ about, prompt: ["Text", talk] });
+      expect(opened.find(".gs-talk").textContent?.replace(/\s+/g, " ").trim()).toBe("user Hi <b>");
+      type(opened.find(".gs-one textarea"), "Edited");
+      vi.advanceTimersByTime(400);
+      expect(opened.model.get("prompt")).toEqual(["Edited", talk]);
+    });
+
+    test("comes back from text and from chat, unless that was edited", async () => {
+      const opened = await open({ about, prompt: ["one", "two"] });
+      expect(choose(opened, "text")).toBe("one\n\ntwo");
+      expect(choose(opened, "several")).toEqual(["one", "two"]);
+      expect(choose(opened, "chat")).toEqual([{ role: "user", content: "one\n\ntwo" }]);
+      type(opened.find(".gs-message textarea"), "three");
+      expect(choose(opened, "several")).toEqual([[{ role: "user", content: "three" }]]);
+      expect(choose(opened, "chat")).toEqual([{ role: "user", content: "three" }]);
+    });
   });
 });
 
@@ -191,6 +237,29 @@ describe("status", () => {
     opened.model.receive(fake.end({ state: "finished", why, generated: count }));
     paint();
     expect(opened.find(".gs-state").textContent?.trim()).toBe(sentence);
+  });
+
+  test("of several sequences the speed is of each, and prompts are as long as they are", async () => {
+    const opened = await open();
+    const lanes = [{ prompt_tokens: 1 }, { prompt_tokens: 3 }];
+    play(opened, [generated(["a", "b"]), generated(["a", "b", "c", "d"])], { about: { lanes } });
+    expect(readings(opened)).toMatchObject({ "tokens/s each": "–", prompt: "1–3" });
+  });
+
+  test.each([
+    [
+      { rounds: 26, drafted: 62, accepted: 44, generated: 62 },
+      "71 % of 62 drafts kept, 18 wasted, 2.4 tokens a forward pass",
+    ],
+    [{ rounds: 3, drafted: 0, accepted: 0, generated: 3 }, "nothing was drafted, 1.0 tokens a forward pass"],
+    [{ rounds: 0, drafted: 0, accepted: 0, generated: 0 }, "no draft was checked yet"],
+  ])("says what drafting was worth: %j", async (drafts, sentence) => {
+    const opened = await open();
+    const fake = play(opened, generated(["a"]));
+    expect(opened.all(".gs-drafted")).toEqual([]);
+    opened.model.receive(fake.beat({ tracks: [1] }, { drafts }));
+    paint();
+    expect(opened.find(".gs-drafted").textContent?.replace("\u202f", " ")).toBe(sentence);
   });
 
   test("errors are shown in full, and what came is kept", async () => {

@@ -280,12 +280,12 @@ const samePlace = (one, other) => one?.track === other.track && one.index === ot
 function heading({ track, lane, label }, { lanes, tracks, whys, tables }) {
   const { n } = tracks[track];
   if (lane === null) {
-    return html`<b>${label}</b><span>${counted(n)}, read by the encoder</span>`;
+    return html`<b>${label}</b> <span>${counted(n)}, read by the encoder</span>`;
   }
   const generated = Math.max(0, n - lanes[lane].prompt_tokens);
   const why = whys[lane];
   const choice = tables.choices.find((row) => row.lane === lane);
-  return html`<b>${label}</b><span>${generated > 0 ? counted(generated) : nothing}</span>
+  return html`<b>${label}</b> <span>${generated > 0 ? counted(generated) : nothing}</span>
     ${choice && choice.step >= 0 ? html`<span title="Score of the hypothesis, by which the search ranked it">score ${choice.score.toFixed(3)}</span>` : nothing}
     ${why ? html`<span class="gs-lane-why">${reasonText(why, generated)}</span>` : nothing}`;
 }

@@ -35,10 +35,11 @@ export class MatrixView {
     this.#session = session;
     this.#refresh = refresh;
     this.element.className = "gs-matrix-fold";
-    this.element.innerHTML = "<summary>attention matrix</summary>";
-    this.element.querySelector("summary")?.setAttribute("data-lm-suppress-shortcuts", "true");
+    const summary = document.createElement("summary");
+    summary.dataset.lmSuppressShortcuts = "true";
+    summary.textContent = "attention matrix";
     this.#body.className = "gs-matrix-body";
-    this.element.append(this.#body);
+    this.element.append(summary, this.#body);
     this.element.addEventListener("toggle", refresh);
   }
 
