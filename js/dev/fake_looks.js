@@ -67,7 +67,7 @@ function answer(look, run) {
 }
 
 /**
- * @param {import("./fake_kernel.js").Row} token
+ * @param {import("./fake_text.js").Row} token
  * @param {number} position
  * @returns {import("../src/wire.js").LensLayer[]}
  */

@@ -1,8 +1,9 @@
 // Scenes of the harness for what strategies make: several sequences, an encoder, drafts, attention and the lens.
-import { believableRun, FakeRun, random, sentence } from "./fake_kernel.js";
+import { FakeRun } from "./fake_kernel.js";
 import { answerLooks } from "./fake_looks.js";
+import { believableRun, random, sentence } from "./fake_text.js";
 
-/** @typedef {import("./fake_kernel.js").Row} Row */
+/** @typedef {import("./fake_text.js").Row} Row */
 /** @typedef {import("../src/wire.js").WireRound} Round */
 /** @typedef {import("./fake_model.js").FakeModel} FakeModel */
 

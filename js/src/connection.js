@@ -2,33 +2,23 @@
 // What a message means is the store's part; what a person sees is the views'.
 import { openControl } from "./control.js";
 import { watchKernel } from "./life.js";
+import { PULL_TIMEOUT_MS, Pulls } from "./pulls.js";
 import { EVERYTHING, emptyState, gaps, reduce } from "./store.js";
 
 /** @typedef {import("./wire.js").BackMessage} BackMessage */
 /** @typedef {import("./wire.js").FrontMessage} FrontMessage */
 /** @typedef {import("./wire.js").SeenAttention | import("./wire.js").SeenMatrix | import("./wire.js").SeenLens | import("./wire.js").Unseen} Seen */
 /** @typedef {import("./store.js").Change} Change */
-/** @typedef {import("./store.js").Gap} Gap */
 /** @typedef {import("./wire.js").Status["state"]} RunState */
 /** @typedef {import("@anywidget/types").AnyModel} Model */
 /** @typedef {{ comm_live?: boolean, model_id?: string }} HostModel The host's own model, behind anywidget's proxy. */
 
-/** Among the things that a pull asks for. */
-const ALL = "all";
-const PULL_TIMEOUT_MS = 2000;
-const PULL_TIMEOUT_MAX_MS = 30_000;
 const SILENCE_MS = 5000;
 const KINDS = new Set(["begin", "data", "rows", "beat", "end", "problems"]);
 /** Answers to `look`. */
 const SEEN = new Set(["attention", "matrix", "lens", "unseen"]);
 /** @type {ReadonlySet<string>} */
 const LIVING = new Set(["queued", "prefilling", "decoding", "paused"]);
-
-/**
- * @param {{ track?: number | null, table?: string | null }} part
- * @returns {string} Which track or table it is.
- */
-const keyOf = ({ track, table }) => String(track ?? table ?? ALL);
 
 /** @param {string | undefined} state */
 export function isLiving(state) {
@@ -52,13 +42,12 @@ export class Connection {
   #host = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
-  /** Until pulls are sent again whose answers are late; null while none is awaited. @type {ReturnType<typeof setTimeout> | null} */
-  #waiting = null;
-  /** What the pulls that are awaited asked for. @type {Set<string>} */
-  #asked = new Set();
+  #pulls = new Pulls(
+    (gap, run) => this.send(run === null ? { kind: "pull", ...gap } : { kind: "pull", run, ...gap }),
+    () => this.#pullAgain(),
+  );
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #expecting;
-  #patience = PULL_TIMEOUT_MS;
   #heard = Date.now();
 
   /**
@@ -135,9 +124,9 @@ export class Connection {
     const { state, change } = reduce(this.state, message);
     this.state = state;
     if (message.kind === "begin") {
-      this.#begun(change.reset);
+      this.#pulls.begun(change.reset, gaps(state));
     } else if (change.track !== null || change.table !== null) {
-      this.#answered(keyOf(change));
+      this.#pulls.came(change, gaps(state));
     }
     const run = "run" in message && message.run === state.run ? state.run : null;
     for (const gap of change.pulls) {
@@ -147,19 +136,12 @@ export class Connection {
   };
 
   /**
-   * Of each track and table at most one pull is under way. They are sent again, ever more slowly, while answers are
-   * missing: a kernel that runs a long cell answers late, and would then answer each copy.
-   * @param {Readonly<Gap>} gap
+   * @param {Readonly<import("./store.js").Gap>} gap
    * @param {string | null} run
    */
   #pull(gap, run) {
-    const what = keyOf(gap);
-    if (this.alive && !this.#asked.has(what) && !this.#asked.has(ALL)) {
-      this.#asked.add(what);
-      if (this.#waiting === null) {
-        this.#wait();
-      }
-      this.send(run === null ? { kind: "pull", ...gap } : { kind: "pull", run, ...gap });
+    if (this.alive) {
+      this.#pulls.ask(gap, run);
     }
   }
 
@@ -176,7 +158,7 @@ export class Connection {
   #stopTimers() {
     clearInterval(this.#clock);
     clearTimeout(this.#expecting);
-    this.#stopWaiting();
+    this.#pulls.stop();
   }
 
   /** The kernel is silent: ask for what is missing, or if nothing is known to be, for the next token of a track. */
@@ -188,25 +170,14 @@ export class Connection {
     }
   }
 
-  #wait() {
-    clearTimeout(this.#waiting ?? undefined);
-    this.#waiting = setTimeout(() => {
-      this.#stopWaiting();
-      this.#patience = Math.min(2 * this.#patience, PULL_TIMEOUT_MAX_MS);
-      const { run } = this.state;
-      if (run === null && this.#model.get("state") !== "idle") {
-        this.#pull(EVERYTHING, null);
-      }
-      for (const gap of gaps(this.state)) {
-        this.#pull(gap, run);
-      }
-    }, this.#patience);
-  }
-
-  #stopWaiting() {
-    clearTimeout(this.#waiting ?? undefined);
-    this.#waiting = null;
-    this.#asked.clear();
+  #pullAgain() {
+    const { run } = this.state;
+    if (run === null && this.#model.get("state") !== "idle") {
+      this.#pull(EVERYTHING, null);
+    }
+    for (const gap of gaps(this.state)) {
+      this.#pull(gap, run);
+    }
   }
 
   /** Traits and messages go the same way, but one may be lost alone: when they still disagree a while later, ask. */
@@ -219,39 +190,6 @@ export class Connection {
       }
     }, PULL_TIMEOUT_MS);
   };
-
-  /**
-   * A run is new, or everything follows: what is known to be missing is on its way.
-   * @param {boolean} isNew
-   */
-  #begun(isNew) {
-    const asked = this.#asked.delete(ALL) ? gaps(this.state).map(keyOf) : this.#asked;
-    this.#asked = new Set(isNew ? [] : asked);
-    this.#patience = PULL_TIMEOUT_MS;
-    this.#watch();
-  }
-
-  /**
-   * Rows came of what was asked for. If more of it is missing it is on its way: watch for it, without asking again now.
-   * @param {string} what
-   */
-  #answered(what) {
-    if (this.#asked.has(what)) {
-      this.#patience = PULL_TIMEOUT_MS;
-      if (!gaps(this.state).some((gap) => keyOf(gap) === what)) {
-        this.#asked.delete(what);
-      }
-      this.#watch();
-    }
-  }
-
-  #watch() {
-    if (this.#asked.size > 0) {
-      this.#wait();
-    } else {
-      this.#stopWaiting();
-    }
-  }
 
   /** By Python's `widget_id`; where it is missing the host's model shows itself with the first change of a trait. */
   async #findHost() {

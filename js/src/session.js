@@ -109,6 +109,12 @@ export class Session {
     return isLiving(this.state.status?.state);
   }
 
+  /** Whether the run drafts, which is known before its first round. */
+  get drafting() {
+    const { status, tables } = this.state;
+    return Boolean(status?.drafts) || tables.rounds.length > 0;
+  }
+
   /** Why nothing can be generated now; null if it can. */
   get obstacle() {
     if (!this.connection.alive) {

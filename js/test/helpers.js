@@ -80,7 +80,7 @@ export async function open(traits, model = fakeModel(traits)) {
 
 /**
  * @param {Opened} opened
- * @param {import("../dev/fake_kernel.js").Row[] | import("../dev/fake_kernel.js").Row[][]} rows
+ * @param {import("../dev/fake_text.js").Row[] | import("../dev/fake_text.js").Row[][]} rows
  * @param {{ promptTokens?: number, run?: string, settings?: Record<string, unknown>, about?: import("../dev/fake_kernel.js").About }} [options]
  */
 export function play({ model }, rows, { promptTokens = 0, run = "r1", settings, about } = {}) {
@@ -95,7 +95,7 @@ export function play({ model }, rows, { promptTokens = 0, run = "r1", settings, 
 
 /**
  * @param {string[]} texts
- * @returns {import("../dev/fake_kernel.js").Row[]}
+ * @returns {import("../dev/fake_text.js").Row[]}
  */
 export const generated = (texts) => texts.map((text) => ({ text, generated: true, raw: 0.5, processed: 0.6 }));
 

@@ -96,7 +96,7 @@ export function mountScope(session, host, signal) {
       measurePrompt,
     });
     matrix.update(pick, isChosen(session, pick));
-    drawLegend(legend, measure, scale, lanes.tally[scale.key], marked, tables.rounds.length > 0 && session.drafts);
+    drawLegend(legend, measure, scale, lanes.tally[scale.key], marked, session.drafting && session.drafts);
   };
   const update = () => {
     drawHeading(heading, session);
@@ -110,7 +110,7 @@ export function mountScope(session, host, signal) {
       "data-parts",
       session.state.observed.some((kind) => kind !== "encoder"),
     );
-    body.toggleAttribute("data-drafted", session.state.tables.rounds.length > 0);
+    body.toggleAttribute("data-drafted", session.drafting);
     lanes.update();
     inspect();
   };

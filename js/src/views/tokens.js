@@ -113,7 +113,7 @@ export class TokensView {
     this.element.toggleAttribute("data-idle", state.run === null);
     this.element.toggleAttribute("data-live", isLane && living && state.status?.state !== "queued");
     this.element.toggleAttribute("data-whitespace", whitespace);
-    this.element.toggleAttribute("data-drafts", drafts && row.track === 0 && state.tables.rounds.length > 0);
+    this.element.toggleAttribute("data-drafts", drafts && row.track === 0);
     this.#text.toggleAttribute("data-paused", state.status?.state === "paused");
     if (this.spans.n > before || grew) {
       this.#toEnd();

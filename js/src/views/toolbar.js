@@ -37,7 +37,7 @@ export function drawToolbar(element, session) {
       }
       <span class="gs-toggles">
       ${
-        session.state.tables.rounds.length > 0
+        session.drafting
           ? html`<button type="button" class="gs-toggle" data-lm-suppress-shortcuts="true" aria-label="Drafts" aria-pressed=${session.drafts}
             data-toggle="drafts" title="Mark accepted drafts, and show rejected ones struck through; copied text stays as it is"
             @click=${() => session.setDrafts(!session.drafts)}><s aria-hidden="true">ab</s><small>drafts</small></button>`
