@@ -35,6 +35,12 @@ const model = new FakeModel({
       ? { phase: "loading", text: "Reading the weights: 94 of 272 tensors", progress: 0.35 }
       : { phase: "ready", text: "", progress: null },
 });
+const costs = { attention: "about 1.6 times the time of a step", logit_lens: "about 1.1 times the time of a step" };
+model.on("sent", ({ kind }) => {
+  if (kind === "costs") {
+    setTimeout(() => model.set("about", { ...model.get("about"), costs }), 600);
+  }
+});
 const host = document.createElement("div");
 host.style.width = `${options.get("width") ?? 1200}px`;
 host.style.margin = "16px";

@@ -70,6 +70,7 @@ def act(page: Page, scene: str) -> None:
     if scene == "form":
         page.locator(".gs-strategy select").select_option("prompt_lookup")
         page.locator("details[data-group=observe] summary").click()
+        page.wait_for_timeout(800)
     page.wait_for_timeout(100)
 
 

@@ -69,7 +69,7 @@ export function batch(model) {
 
 /** @param {FakeModel} model */
 export function sequences(model) {
-  const made = [1, 2, 3, 4, 5, 6].map((seed) => sentence(SEA[seed % 3][0], SEA[seed % 3][1], seed));
+  const made = [0, 1, 2, 3, 4, 5].map((i) => sentence(SEA[i >> 1][0], SEA[i >> 1][1], i + 1));
   const lanes = made.map(({ promptTokens }, i) => ({ prompt_tokens: promptTokens, prompt: i >> 1, sequence: i & 1 }));
   playAll(
     model,

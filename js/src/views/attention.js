@@ -85,6 +85,7 @@ export function attentionPart(session, seen, over, obstacle) {
     <div class="gs-choose">
       ${mapChoice("Attention on", maps, of, (next) => {
         choice.of = next === "cross" ? "cross" : "self";
+        choice.matrix = choice.of;
         session.refresh();
       })}
       ${layerAndHead(session, of)}

@@ -160,7 +160,7 @@ function commands(session, hasChat) {
       ?disabled=${gone || (!living && obstacle !== null)}
       title=${living ? "Decode one step, then hold" : "Start a run that is paused"}
       @click=${() => session.command("step")}><i class="gs-glyph gs-step"></i>Step</button>
-    ${obstacle === null ? nothing : html`<span class="gs-obstacle">${obstacle}</span>`}
+    ${obstacle === null ? nothing : html`<span class="gs-obstacle" title=${obstacle}>${obstacle}</span>`}
     ${segmented("Kind of prompt", modes, mode, (to) => session.setPromptKind(/** @type {import("../prompts.js").PromptKind} */ (to)))}
   </div>`;
 }
