@@ -138,7 +138,6 @@ describe("what observing costs", () => {
     expect(costs(opened)).toEqual([
       ["attention", "measuring what this costs…"],
       ["logit_lens", "measuring what this costs…"],
-      ["prompt_probabilities", "measuring what this costs…"],
     ]);
     opened.model.set("about", { ...about, costs: { attention: "2.1 times the time of a step" } });
     paint();

@@ -1,4 +1,4 @@
-// The settings form, drawn from the schema that Python sent. One control: control.js. No field is known by name here.
+// The settings form, drawn from the schema that Python sent. One control: control.js. By name it knows two fields only.
 import { html, nothing, render } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { ref } from "lit-html/directives/ref.js";
@@ -10,6 +10,8 @@ import { segmented } from "./segmented.js";
 
 /** Groups that are folded away; the first group, and any that is not listed, is always in sight. */
 const FOLDED = ["length", "randomness", "observe"];
+/** Settings whose cost is measured when someone looks. */
+const MEASURED = ["attention", "logit_lens"];
 /** More strategies than this do not fit side by side. */
 const SEGMENTS_MAX = 6;
 
@@ -147,11 +149,11 @@ export function showField(form, name) {
  * @param {Field} field
  * @returns {string | null} What the setting costs, as measured.
  */
-function costOf({ about, load }, { name, kind }) {
+function costOf({ about, load }, { name }) {
   if (about.costs !== null) {
     return about.costs[name] ?? null;
   }
-  return kind === "boolean" && load.phase === "ready" ? "measuring what this costs…" : null;
+  return MEASURED.includes(name) && load.phase === "ready" ? "measuring what this costs…" : null;
 }
 
 /**
