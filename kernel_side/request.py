@@ -25,6 +25,7 @@ __all__ = [
     "Request",
     "Settings",
     "SettingsError",
+    "is_batch",
     "make_settings",
     "settings_schema",
 ]
@@ -185,6 +186,9 @@ class ChatMessage(BaseModel):
 Prompt = str | list[ChatMessage]
 """A prompt: text as it is, or messages that go through the tokenizer's chat template."""
 
+_MOST_PROMPTS = 256
+"""Prompts of a batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -192,14 +196,30 @@ class Request:
 
     Attributes
     ----------
-    prompt : str or list of ChatMessage
-        Not empty.
+    prompts : tuple of (str or list of ChatMessage)
+        None of them empty; several are a batch.
     settings : Settings
         Validated.
+    batched : bool
+        Whether the prompts were given as a list of them; then there may still be only one.
     """
 
-    prompt: Prompt
+    prompts: tuple[Prompt, ...]
     settings: Settings
+    batched: bool = False
+
+    @property
+    def prompt(self) -> Prompt | list[Prompt]:
+        """The prompt, or the list of prompts, as it was asked for."""
+        return list(self.prompts) if self.batched else self.prompts[0]
+
+    def plain_prompt(self) -> Any:
+        """Return :attr:`prompt` as JSON data, conversations as lists of dicts."""
+        plain = [
+            prompt if isinstance(prompt, str) else [message.model_dump() for message in prompt]
+            for prompt in self.prompts
+        ]
+        return plain if self.batched else plain[0]
 
     @classmethod
     def make(cls, prompt: object, settings: Settings | Mapping[str, Any] | None = None, /, **changes: Any) -> Request:
@@ -207,7 +227,8 @@ class Request:
 
         Parameters
         ----------
-        prompt : str, or sequence of ChatMessage or of mappings with ``role`` and ``content``
+        prompt : str, sequence of ChatMessage or of mappings with ``role`` and ``content``, or sequence of such prompts
+            A text, a conversation, or a batch of texts and conversations.
         settings, **changes
             As for :func:`make_settings`.
 
@@ -216,7 +237,24 @@ class Request:
         SettingsError
             Naming each wrong field, its value and the way out.
         """
-        return cls(_make_prompt(prompt), make_settings(settings, **changes))
+        made = make_settings(settings, **changes)
+        if not is_batch(prompt):
+            return cls((_make_prompt(prompt),), made)
+        batch = cast("Sequence[object]", prompt)
+        if len(batch) > _MOST_PROMPTS:
+            message = f"the batch has {len(batch)} prompts, and {_MOST_PROMPTS} are the most"
+            raise SettingsError([Problem("prompt", None, message, "Give fewer prompts at once.")])
+        return cls(tuple(_make_prompt(one) for one in batch), made, batched=True)
+
+
+def is_batch(prompt: object) -> bool:
+    """Return whether a prompt is a batch: a list that holds texts or lists, and not messages."""
+    return (
+        isinstance(prompt, Sequence)
+        and not isinstance(prompt, (str, bytes))
+        and len(prompt) > 0
+        and all(isinstance(one, Sequence) and not isinstance(one, bytes) for one in prompt)
+    )
 
 
 def _make_prompt(prompt: object) -> Prompt:

@@ -16,20 +16,25 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .engines.base import Engine
-from .record.export import record_to_json, to_frame
+from .record.export import recording_to_json, to_frame
 from .record.record import Record, Token
+from .record.recording import Lane, Recording
+from .record.rounds import summarize
 from .request import Request, Settings
 from .run_status import RunState, RunStatus
 from .stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from .observation.looks import Looks
 
 __all__ = ["Run", "RunState", "RunStatus"]
 
@@ -70,15 +75,17 @@ class Run:
         Unique.
     request : Request
         As it was asked for, with the seed that is used.
+    recording : Recording
+        All that was recorded so far; kept however the run ends.
     record : Record
-        The tokens so far; kept however the run ends.
+        The tokens of the first lane so far.
     output : object
-        What ``generate`` returned (of the in-process engine a ``GenerateDecoderOnlyOutput``, without its cache), None
-        before the end.
+        What ``generate`` returned (of the in-process engine one of the library's output classes, without its cache),
+        None before the end.
     error : BaseException or None
         What ended a failed run.
-    why : str or None
-        Why a finished run ended.
+    whys : tuple of (str or None)
+        Why each lane ended; empty before the end.
 
     Raises
     ------
@@ -97,18 +104,18 @@ class Run:
         self._turnstile = engine.turnstile
         self.id = uuid.uuid4().hex[:12]
         self.request = self._job.request
-        self.record: Record = self._job.record
+        self.recording: Recording = self._job.recording
+        self.record: Record = self.recording.lanes[0].record
         self.output: Any = None
         self.error: BaseException | None = None
         self._trace: TracebackType | None = None
-        self.why: str | None = None
+        self.whys: tuple[str | None, ...] = ()
         self._state: RunState = "queued"
         self._changed = threading.Condition()
         self._stop = False
         # Steps allowed before the next pause; None means no pause.
         self._allowed: int | None = 0 if paused else None
         self._stopwatch = Stopwatch()
-        self._last_token_at = 0.0
         self._callbacks: list[Callable[[Run], object]] = []
         # With the context copied, ipykernel files what the thread prints under the cell that started it.
         work = contextvars.copy_context().run
@@ -140,51 +147,69 @@ class Run:
         return self.request.settings
 
     @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The sequences of the run: prompt after prompt, each with its sequences."""
+        return self.recording.lanes
+
+    @property
     def prompt_tokens(self) -> int:
-        """Tokens of the prompt, which are the first rows of the record."""
-        return len(self._job.prompt_ids)
+        """Tokens of the first lane's prompt, which are the first rows of its record."""
+        return self.lanes[0].prompt_tokens
 
     @property
     def text(self) -> str:
-        """The generated text so far, special tokens left out; a stop string that ended the run is part of it."""
-        tail = self.record.tail  # read first: it is set after the last token
-        parts = [token.text for token in self.record[:] if token.origin == "generated" and not token.special]
-        return "".join(parts) + tail
+        """The first lane's generated text so far, see :attr:`Lane.text <.record.recording.Lane.text>`."""
+        return self.lanes[0].text
+
+    @property
+    def texts(self) -> list[str]:
+        """The generated texts so far, one a lane."""
+        return [lane.text for lane in self.lanes]
+
+    @property
+    def why(self) -> str | None:
+        """Why a finished run ended; of lanes that ended differently how many ended how."""
+        return _together(self.whys)
+
+    @property
+    def looks(self) -> Looks | None:
+        """Looks at attention and at what each layer would have said; None where the engine keeps no such thing."""
+        return self._job.looks
 
     def status(self) -> RunStatus:
         """Return where the run stands now."""
         with self._changed:
             state = self._state
             ahead = self._turnstile.ahead(self._ticket) if state == "queued" else 0
-        generated = max(0, len(self.record) - self.prompt_tokens)
-        elapsed = self._stopwatch.elapsed()
-        first = self.record[self.prompt_tokens].seconds if generated else None
-        after_first = self._last_token_at - (first or 0.0)
+        progress, rounds = self._job.progress, self.recording.rounds
+        generated, elapsed = progress.generated, self._stopwatch.elapsed()
+        after_first = (progress.last or 0.0) - (progress.first or 0.0)
         return RunStatus(
             state=state,
             why=self.why,
             error=None if self.error is None else f"{type(self.error).__name__}: {self.error}",
             generated=generated,
             elapsed=elapsed,
-            first_token=first,
+            first_token=progress.first,
             tokens_per_second=(generated - 1) / after_first if generated > 1 and after_first > 0 else None,
             observation_share=self._job.busy / elapsed if generated and elapsed else None,
             queue_ahead=ahead,
+            drafts=summarize(rounds) if self.settings.drafts else None,
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the record as a frame, see :func:`~genscope.kernel_side.record.export.to_frame`."""
-        return to_frame(self.record)
+        """Return the records of all lanes as a frame, see :func:`~genscope.kernel_side.record.export.to_frame`."""
+        return to_frame([lane.record for lane in self.lanes])
 
     def to_json(self) -> str:
-        """Return record, prompt, settings and how the run ended as JSON, see ``record_from_json``."""
-        prompt = self.request.prompt
+        """Return all that was recorded, prompt, settings and how the run ended as JSON, see ``recording_from_json``."""
         about = {
-            "prompt": prompt if isinstance(prompt, str) else [message.model_dump() for message in prompt],
+            "prompt": self.request.plain_prompt(),
             "settings": self.settings.model_dump(),
             "status": dataclasses.asdict(self.status()),
+            "whys": list(self.whys),
         }
-        return record_to_json(self.record, about)
+        return recording_to_json(self.recording, about)
 
     def save(self, path: str | Path) -> None:
         """Write :meth:`to_json` to a file, in UTF-8."""
@@ -287,7 +312,7 @@ class Run:
         return self.wait()
 
     def __iter__(self) -> Iterator[Token]:
-        """Iterate over the generated tokens as they come; raises what the run failed with, after the last one.
+        """Iterate over the first lane's generated tokens as they come; then raises what the run failed with, if it did.
 
         A KeyboardInterrupt while waiting for the next token stops the run, as in :meth:`wait`.
         """
@@ -317,8 +342,8 @@ class Run:
                 self._stopwatch.start()
                 self._state = "prefilling"
                 outcome = self._job.execute(self._stopwatch, self._checkpoint)
-                self.output, self.why = outcome.output, outcome.why
-            end = "finished" if self.why else "stopped"
+                self.output, self.whys = outcome.output, outcome.whys
+            end = "finished" if self.whys and all(self.whys) else "stopped"
         except BaseException as error:  # noqa: BLE001 - whatever it is, wait() raises it for whoever asked
             _clear_frames(error)
             self.error, self._trace = error, error.__traceback__
@@ -338,7 +363,6 @@ class Run:
 
     def _checkpoint(self) -> bool:
         """Take note of a step; pause here while paused. True ends the generation."""
-        self._last_token_at += self.record[-1].seconds or 0.0
         with self._changed:
             while self._allowed == 0 and not self._stop:
                 self._state = "paused"
@@ -349,6 +373,14 @@ class Run:
             if self._allowed:
                 self._allowed -= 1
             return self._stop
+
+
+def _together(whys: Sequence[str | None]) -> str | None:
+    """Say in one line why all lanes ended; None before the end, and when they were all stopped."""
+    counts = Counter(why for why in whys if why is not None)
+    if len(counts) <= 1 and len(counts) == len(set(whys)):
+        return next(iter(counts), None)
+    return ", ".join(f"{why} ({count})" for why, count in counts.most_common()) or None
 
 
 def _clear_frames(error: BaseException) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .record.rounds import DraftSummary
+
 __all__ = ["RunState", "RunStatus"]
 
 RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
@@ -19,21 +21,24 @@ class RunStatus:
     state : str
         One of :data:`RunState`.
     why : str or None
-        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished.
+        ``"eos"``, ``"stop string '...'"`` or ``"length"`` once finished; of several lanes that ended differently how
+        many ended how.
     error : str or None
         Type and message of the exception that ended the run.
     generated : int
-        Generated tokens.
+        Generated tokens of the longest sequence; of a beam search that goes on its steps.
     elapsed : float or None
         Seconds since the run left the queue, pauses left out; None before it did.
     first_token : float or None
         Seconds from leaving the queue to the first generated token.
     tokens_per_second : float or None
-        After the first token, pauses left out.
+        Of one sequence, after the first token, pauses left out.
     observation_share : float or None
         Share of ``elapsed``, 0 to 1, that measuring and recording took.
     queue_ahead : int
         Runs of this model that go first.
+    drafts : DraftSummary or None
+        What drafting was worth so far; None without drafting.
     """
 
     state: RunState
@@ -45,3 +50,4 @@ class RunStatus:
     tokens_per_second: float | None
     observation_share: float | None
     queue_ahead: int
+    drafts: DraftSummary | None = None

@@ -1,61 +1,61 @@
-"""An engine that generates made-up tokens, and a front end that only keeps what the kernel sends it.
+"""An engine that generates made-up tokens.
 
 The runs are real ones; only the model is missing, so that thousands of tokens come at once, or exactly when a test says.
+What a request asks for shapes them: a lane for each prompt and sequence, rounds where the strategy drafts, steps where
+it searches.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import threading
+from types import SimpleNamespace
 from typing import Any
 
-from genscope.kernel_side.engines.base import Outcome
+from fake_rows import make_choice, make_round, make_step, make_token
+from genscope.kernel_side.engines.base import Outcome, Progress
 from genscope.kernel_side.engines.turnstile import Turnstile
-from genscope.kernel_side.record.record import Alternative, Origin, Record, Token
+from genscope.kernel_side.record.record import Record
+from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import Request
 
-TEXTS = ("the", " cat", "", " sat", "é", "<script>alert(1)</script>", '"', "&", "<s>", "👩‍👩‍👧")
-
-
-def make_token(position: int, origin: Origin = "generated", alternatives: int = 3) -> Token:
-    """Make a row whose every value says which row it is."""
-    text = TEXTS[position % len(TEXTS)]
-    measured = origin == "generated"
-    return Token(
-        position=position,
-        id=1000 + position,
-        text=text,
-        shown=text,
-        bytes=text.encode() if position % 7 else None,
-        group=position,
-        special=position % 11 == 0,
-        origin=origin,
-        raw_logprob=-position / 1000 if measured else None,
-        logprob=-position / 2000 if measured else None,
-        entropy=position / 777 if measured else None,
-        rank=1 + position % 5 if measured else None,
-        seconds=0.01 if measured else None,
-        alternatives=tuple(
-            Alternative(
-                k, f"{TEXTS[(position + k) % len(TEXTS)]}{position % 50}", -k - 0.5, -math.inf if k == 2 else -k - 0.25
-            )
-            for k in range(alternatives if measured else 0)
-        ),
-    )
+DRAFTS = 4
+"""Drafted tokens a round."""
+LAYERS, HEADS = 2, 3
 
 
 class FakeEngine:
-    """Generates ``count`` tokens as fast as it can; with a gate, one for each ``gate.release()``."""
+    """Generates ``count`` tokens a lane as fast as it can; with a gate, a step for each ``gate.release()``.
+
+    Parameters
+    ----------
+    count : int
+    prompt : int
+        Tokens of each prompt.
+    gate : threading.Semaphore, optional
+    fail_at : int, optional
+        Step that raises.
+    source : int
+        Tokens that an encoder read of each prompt; 0 for no encoder.
+    ragged : bool
+        Whether each lane ends a token before the one above it.
+    """
 
     chat = False
     context = None
 
     def __init__(
-        self, count: int, *, prompt: int = 3, gate: threading.Semaphore | None = None, fail_at: int | None = None
+        self,
+        count: int,
+        *,
+        prompt: int = 3,
+        gate: threading.Semaphore | None = None,
+        fail_at: int | None = None,
+        source: int = 0,
+        ragged: bool = False,
     ) -> None:
         self.turnstile = Turnstile()
         self.count, self.prompt, self.gate, self.fail_at = count, prompt, gate, fail_at
+        self.source, self.ragged = source, ragged
 
     def prepare(self, request: Request) -> FakeJob:
         return FakeJob(self, request)
@@ -66,124 +66,129 @@ class FakeJob:
 
     def __init__(self, engine: FakeEngine, request: Request) -> None:
         self.engine, self.request = engine, request
-        self.prompt_ids = [1000 + position for position in range(engine.prompt)]
-        self.record = Record()
-
-    def execute(self, clock: Any, checkpoint: Any) -> Outcome:
-        engine = self.engine
-        for position in range(engine.prompt):
-            self.record.append(make_token(position, "prompt"))
-        for step in range(engine.count):
-            while engine.gate is not None and not engine.gate.acquire(timeout=0.01):
-                if checkpoint():
-                    return Outcome(None, None)
-            if step == engine.fail_at:
-                raise RuntimeError("out of memory, say")
-            self.record.append(make_token(engine.prompt + step))
-            if checkpoint():
-                return Outcome(None, None)
-        return Outcome("length", None)
-
-
-class FakeFrontEnd:
-    """Follows the protocol of ``wire.py`` as a front end must, and notes what it would have pulled.
-
-    Every message must be strict JSON: it goes through ``json`` first.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
-        self.begin: dict[str, Any] | None = None
-        self.strings: list[str] = []
-        self.columns: dict[str, list[Any]] = {}
-        self.gaps: list[int] = []
-        self.end: dict[str, Any] | None = None
-        self.lock = threading.Lock()
-
-    def receive(self, message: Any) -> None:
-        message = json.loads(json.dumps(message, allow_nan=False))
-        with self.lock:
-            self.messages.append(message)
-            kind = message["kind"]
-            if kind == "begin" and (self.begin is None or self.begin["run"] != message["run"]):
-                self.begin, self.strings, self.columns, self.end = message, [], {}, None
-            elif kind == "data" and self.begin and message["run"] == self.begin["run"]:
-                self._data(message)
-            elif kind in ("beat", "end") and self.begin and message["run"] == self.begin["run"]:
-                if message["n"] > self.n:
-                    self.gaps.append(self.n)
-                if kind == "end":
-                    self.end = message
-
-    def _data(self, message: dict[str, Any]) -> None:
-        skip = self.n - message["seq"]
-        if skip < 0:
-            self.gaps.append(self.n)
-            return
-        if skip >= message["n"]:
-            return
-        held = len(self.strings) - message["strings_from"]
-        assert held >= 0, "strings are missing although no rows are"
-        self.strings += message["strings"][held:]
-        columns = message["columns"]
-        alternatives = sum(columns["alt_n"][:skip])
-        for name, values in columns.items():
-            assert len(values) == (
-                sum(columns["alt_n"]) if name.startswith("alt_") and name != "alt_n" else message["n"]
+        sequences = request.settings.sequences
+        sources = [Record() if engine.source else None for _ in request.prompts]
+        self.recording = Recording(
+            tuple(
+                Lane(prompt, sequence, Record(), source, engine.prompt)
+                for prompt, source in enumerate(sources)
+                for sequence in range(sequences)
             )
-            self.columns.setdefault(name, []).extend(values[alternatives if name in ALTERNATIVES else skip :])
+        )
+        # Typed as what a job has: the real ones need a model.
+        self.looks: Any = FakeLooks(self)
+        self.steps = 0
 
     @property
-    def n(self) -> int:
-        return len(self.columns.get("id", []))
+    def progress(self) -> Progress:
+        searching = self.request.settings.searches and not self.recording.choices
+        generated = self.steps if searching else max(lane.generated for lane in self.recording.lanes)
+        return Progress(generated, 0.01, generated / 100) if generated else Progress()
 
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        with self.lock:
-            return [message for message in self.messages if message["kind"] == kind]
+    def execute(self, clock: Any, checkpoint: Any) -> Outcome:
+        engine, lanes = self.engine, self.recording.lanes
+        for source in self.recording.sources:
+            for position in range(engine.source):
+                source.append(make_token(position, "prompt", lane=7))
+        for index, lane in enumerate(lanes):
+            for position in range(engine.prompt):
+                lane.record.append(make_token(position, "prompt", lane=index))
+        stopped = False
+        while not stopped and self._longest() < engine.count:
+            while engine.gate is not None and not engine.gate.acquire(timeout=0.01):
+                if checkpoint():
+                    return self._end(stopped=True)
+            if self.steps == engine.fail_at:
+                raise RuntimeError("out of memory, say")
+            self._step()
+            self.steps += 1
+            stopped = checkpoint()
+        return self._end(stopped=stopped)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the rows as :func:`wire_rows` gives them of a record."""
-        at, rows = 0, []
-        for index in range(self.n):
-            row = {name: values[index] for name, values in self.columns.items() if name not in ALTERNATIVES}
-            row["text"] = self.strings[row["text"]]
-            stop = at + row["alt_n"]
-            row["alternatives"] = [
-                (self.columns["alt_id"][k], self.strings[self.columns["alt_text"][k]], self.columns["alt_raw_logprob"][k],
-                 self.columns["alt_logprob"][k])
-                for k in range(at, stop)
-            ]  # fmt: skip
-            at = stop
-            rows.append(row)
-        return rows
+    def _longest(self) -> int:
+        return self.steps if self.request.settings.searches else self.recording.lanes[0].generated
+
+    def _step(self) -> None:
+        settings: Any = self.request.settings
+        if settings.searches:
+            for prompt in range(len(self.request.prompts)):
+                self.recording.beams.append(make_step(self.steps, prompt, settings.num_beams))
+        elif settings.drafts:
+            room = self.engine.count - self._longest()
+            accepted = min(self.steps % (DRAFTS + 1), room)
+            bonus = int(accepted < room)
+            position = len(self.recording.lanes[0].record)
+            self.recording.rounds.append(make_round(self.steps, position, DRAFTS, accepted, bonus))
+            self._grow(accepted + bonus)
+        else:
+            self._grow(1)
+
+    def _grow(self, tokens: int) -> None:
+        for index, lane in enumerate(self.recording.lanes):
+            most = self.engine.count - (index if self.engine.ragged else 0)
+            for _ in range(min(tokens, most - lane.generated)):
+                lane.record.append(make_token(len(lane.record), lane=index))
+
+    def _end(self, *, stopped: bool) -> Outcome:
+        recording = self.recording
+        if self.request.settings.searches and self.steps:
+            self._grow(self.steps)
+            for index, lane in enumerate(recording.lanes):
+                recording.choices.append(make_choice(index, lane.prompt, lane.generated - 1))
+        ended = [lane.generated < recording.lanes[0].generated for lane in recording.lanes]
+        return Outcome(tuple("eos" if early else None if stopped else "length" for early in ended), None)
 
 
-ALTERNATIVES = ("alt_id", "alt_text", "alt_raw_logprob", "alt_logprob")
+class FakeLooks:
+    """What can be looked at of a fake run: numbers that say where they belong."""
 
+    def __init__(self, job: FakeJob) -> None:
+        self._job = job
+        self.nbytes = 1000
 
-def wire_rows(record: Any) -> list[dict[str, Any]]:
-    """Return what a front end must know of a record, computed the plain way."""
+    @property
+    def observed(self) -> tuple[str, ...]:
+        settings = self._job.request.settings
+        kinds = ("attention", "cross", "encoder") if self._job.engine.source else ("attention",)
+        return kinds * settings.attention + ("lens",) * settings.logit_lens
 
-    def number(value: float | None) -> float | None:
-        return None if value is None or not math.isfinite(value) else float(f"{value:.5g}") + 0.0
+    def clear(self) -> None:
+        self.nbytes = 0
 
-    return [
-        {
-            "id": token.id,
-            "text": token.shown,
-            "bytes": None if token.bytes is None else token.bytes.hex(),
-            "group": token.group,
-            "special": int(token.special),
-            "generated": int(token.origin == "generated"),
-            "raw_logprob": number(token.raw_logprob),
-            "logprob": number(token.logprob),
-            "entropy": number(token.entropy),
-            "rank": token.rank,
-            "seconds": number(token.seconds),
-            "alt_n": len(token.alternatives),
-            "alternatives": [
-                (entry.id, entry.text, number(entry.raw_logprob), number(entry.logprob)) for entry in token.alternatives
-            ],
-        }
-        for token in record
-    ]
+    def attention(
+        self, position: int, lane: int = 0, *, of: str = "self", layer: int | None = None, head: int | None = None
+    ) -> Any:
+        self._check("attention", lane, position)
+        weights = [1 / 3 + (lane + (layer or 0) + (head or 0)) / 100] * (
+            position if of == "self" else self._job.engine.source
+        )
+        return SimpleNamespace(weights=weights, layers=LAYERS, heads=HEADS)
+
+    def matrix(
+        self, position: int, lane: int = 0, *, of: str = "self", layer: int | None = None, head: int | None = None
+    ) -> Any:
+        first = max(1, position - 2)
+        rows = [self.attention(at, lane, of=of, layer=layer, head=head).weights for at in range(first, position + 1)]
+        return SimpleNamespace(position=first, rows=rows, layers=LAYERS, heads=HEADS)
+
+    def lens(self, position: int, lane: int = 0, top: int = 5) -> Any:
+        self._check("lens", lane, position)
+        return [
+            SimpleNamespace(
+                layer=layer,
+                candidates=[
+                    SimpleNamespace(id=10 * layer + k, text=f" {k}\ud800", logprob=-k - 1 / 3) for k in range(top)
+                ],
+                logprob=-1 / 3,
+                rank=layer + 1,
+            )
+            for layer in range(LAYERS + 1)
+        ]
+
+    def _check(self, what: str, lane: int, position: int) -> None:
+        if what not in self.observed:
+            raise LookupError(f"This run did not keep the {what}.")
+        if not self.nbytes:
+            raise LookupError("It was dropped when the next run began.")
+        if position > len(self._job.recording.lanes[lane].record):
+            raise LookupError(f"There is no token at position {position}.")

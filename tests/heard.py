@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fake_engine import FakeFrontEnd
+from fake_front_end import FakeFrontEnd
 
 
 def until(condition: Callable[[], object], seconds: float = 10.0) -> None:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from genscope.kernel_side.engines.base import Outcome
+from genscope.kernel_side.engines.base import Outcome, Progress
 from genscope.kernel_side.engines.turnstile import Turnstile
 from genscope.kernel_side.record.record import Alternative, Record, Token
 from genscope.kernel_side.record.recorder import Clock
+from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import Request
 
 WORDS = (
@@ -33,17 +34,17 @@ WORDS = (
 
 
 class PacedEngine:
-    """Makes tokens with ten alternatives each.
+    """Makes tokens with ten alternatives each, in as many lanes as are asked for.
 
     Parameters
     ----------
     stretches : sequence of (int, float)
-        Tokens to make, and how many a second; an infinite rate makes them at once.
+        Tokens a lane to make, and how many a second; an infinite rate makes them at once.
 
     Attributes
     ----------
     made : list of float
-        ``time.time()`` at which each token was in the record.
+        ``time.time()`` at which each token was in the record of each lane.
     """
 
     chat = False
@@ -61,11 +62,23 @@ class PacedEngine:
 
 class _Job:
     busy = 0.0
+    looks = None
 
     def __init__(self, engine: PacedEngine, request: Request) -> None:
         self._engine, self.request = engine, request
-        self.prompt_ids: list[int] = []
-        self.record = Record()
+        self.recording = Recording(
+            tuple(
+                Lane(prompt, sequence, Record(), None, 0)
+                for prompt in range(len(request.prompts))
+                for sequence in range(request.settings.sequences)
+            )
+        )
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        made = len(self.recording.lanes[0].record)
+        return Progress(made, 0.001, made * 0.05) if made else Progress()
 
     def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
         """Make the tokens."""
@@ -75,11 +88,12 @@ class _Job:
                 ahead = began + number / rate - time.perf_counter()
                 if ahead > 0:
                     time.sleep(ahead)
-                self.record.append(_token(len(self.record)))
+                for lane in self.recording.lanes:
+                    lane.record.append(_token(len(lane.record)))
                 self._engine.made.append(time.time())
                 if checkpoint():
-                    return Outcome(None, None)
-        return Outcome("length", None)
+                    return Outcome((None,) * len(self.recording.lanes), None)
+        return Outcome(("length",) * len(self.recording.lanes), None)
 
 
 def _token(position: int) -> Token:

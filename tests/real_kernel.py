@@ -9,7 +9,7 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from fake_engine import FakeFrontEnd
+from fake_front_end import FakeFrontEnd
 
 
 class Kernel:

@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Any
 
-from fake_engine import FakeEngine, FakeFrontEnd
+from fake_engine import FakeEngine
+from fake_front_end import FakeFrontEnd
 from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import Run
 from genscope.widget.sender import Sender
@@ -35,7 +36,7 @@ class Bench:
             self.writes.append(dict(traits))
         return self.writable
 
-    def run(self, engine: FakeEngine, **options: Any) -> Run:
-        run = Run(engine, Request.make("prompt"), **options)
+    def run(self, engine: FakeEngine, prompt: Any = "prompt", **settings: Any) -> Run:
+        run = Run(engine, Request.make(prompt, settings))
         self.sender.begin(run)
         return run

@@ -1,19 +1,21 @@
-"""Turns a run and slices of its record into wire messages (``wire``). No threads, no sending, no pacing.
+"""Turns a run and slices of what it recorded into wire messages (``wire``). No threads, no sending, no pacing.
 
-Work is proportional to the rows asked for: the table of strings grows with the record and remembers how long it was
-after each row, so that any slice says which strings it is the first to need.
+Work is proportional to the rows asked for: each track's table of strings grows with its record and remembers how long
+it was after each row, so that any slice says which strings it is the first to need.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from . import wire
+from .plain import number, numbers, sendable
+from .tables import TableName, table_of, wire_rows
 
 if TYPE_CHECKING:
+    from ..kernel_side.observation.looks import Looks
     from ..kernel_side.record.record import Record, Token
+    from ..kernel_side.record.recording import Recording
 
 __all__ = ["Frames", "Streamed", "status_of"]
 
@@ -22,10 +24,12 @@ class Streamed(Protocol):
     """What is needed of a :class:`~genscope.kernel_side.run.Run`."""
 
     id: str
-    record: Record
+    recording: Recording
 
     @property
-    def prompt_tokens(self) -> int: ...
+    def whys(self) -> tuple[str | None, ...]: ...
+    @property
+    def looks(self) -> Looks | None: ...
     @property
     def settings(self) -> Any: ...
     @property
@@ -41,64 +45,123 @@ class Frames:
     Parameters
     ----------
     run : Streamed
+
+    Attributes
+    ----------
+    records : tuple of Record
+        By track: the lanes' records, then the sources.
     """
 
     def __init__(self, run: Streamed) -> None:
         self._run = run
-        self._strings: list[str] = []
-        self._index: dict[str, int] = {}
-        self._ends: list[int] = []  # length of the strings after each row
+        recording = run.recording
+        self.records = (*(lane.record for lane in recording.lanes), *recording.sources)
+        self._tracks = [_Track(record) for record in self.records]
 
     def begin(self) -> wire.Begin:
         """Return the message that starts the run in the front end."""
         run = self._run
+        recording = run.recording
+        sources = {id(source): len(recording.lanes) + place for place, source in enumerate(recording.sources)}
+        settings, looks = run.settings, run.looks
         return {
             "kind": "begin",
             "run": run.id,
-            "prompt_tokens": run.prompt_tokens,
-            "settings": run.settings.model_dump(mode="json"),
+            "lanes": [
+                {
+                    "prompt": lane.prompt,
+                    "sequence": lane.sequence,
+                    "prompt_tokens": lane.prompt_tokens,
+                    "source": None if lane.source is None else sources[id(lane.source)],
+                }
+                for lane in recording.lanes
+            ],
+            "tracks": len(self.records),
+            "beams": _shape(settings) if settings.searches else None,
+            "observed": [] if looks is None else list(looks.observed),
+            "settings": settings.model_dump(mode="json"),
             "status": status_of(run),
         }
 
-    def data(self, start: int, stop: int) -> wire.Data:
-        """Return rows ``start`` to ``stop`` of the record, which must have them."""
-        tokens = self._run.record[start:stop]
-        self._intern(stop)
-        before = self._ends[start - 1] if start else 0
+    def data(self, track: int, start: int, stop: int) -> wire.Data:
+        """Return rows ``start`` to ``stop`` of a track, which must have them."""
+        tokens = self.records[track][start:stop]
+        strings_from, strings, columns = self._tracks[track].slice(start, stop, tokens)
         return {
             "kind": "data",
             "run": self._run.id,
+            "track": track,
             "seq": start,
             "n": len(tokens),
-            "strings_from": before,
-            "strings": self._strings[before : self._ends[stop - 1]] if stop > start else [],
-            "columns": self._columns(tokens),
+            "strings_from": strings_from,
+            "strings": strings,
+            "columns": columns,
             "status": status_of(self._run),
         }
+
+    def rows(self, table: TableName, start: int, stop: int) -> wire.RoundRows | wire.BeamRows | wire.ChoiceRows:
+        """Return rows ``start`` to ``stop`` of a table, which must have them."""
+        message: Any = {
+            "kind": "rows",
+            "run": self._run.id,
+            "table": table,
+            "seq": start,
+            "rows": wire_rows(table, table_of(self._run.recording, table)[start:stop]),
+            "status": status_of(self._run),
+        }
+        return cast("wire.RoundRows | wire.BeamRows | wire.ChoiceRows", message)
 
     def beat(self) -> wire.Beat:
         """Return a sign of life."""
-        return {"kind": "beat", "run": self._run.id, "n": len(self._run.record), "status": status_of(self._run)}
+        return {"kind": "beat", "run": self._run.id, "counts": self._counts(), "status": status_of(self._run)}
 
     def end(self) -> wire.End:
         """Return the message that ends the run; only right once it is over."""
-        record = self._run.record
+        run = self._run
+        lanes = len(run.recording.lanes)
         return {
             "kind": "end",
-            "run": self._run.id,
-            "n": len(record),
-            "tail": _sendable(record.tail),
-            "status": status_of(self._run),
+            "run": run.id,
+            "counts": self._counts(),
+            "tails": [sendable(record.tail) for record in self.records],
+            # A run that failed, or never left the queue, has none.
+            "whys": [None if why is None else sendable(why) for why in run.whys or (None,) * lanes],
+            "status": status_of(run),
         }
+
+    def _counts(self) -> wire.Counts:
+        recording = self._run.recording
+        return {
+            "tracks": [len(record) for record in self.records],
+            "rounds": len(recording.rounds),
+            "beams": len(recording.beams),
+            "choices": len(recording.choices),
+        }
+
+
+class _Track:
+    """The strings of one record, in the order that its rows first need them."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._strings: list[str] = []
+        self._index: dict[str, int] = {}
+        self._ends: list[int] = []  # length of the strings after each row
+
+    def slice(self, start: int, stop: int, tokens: list[Token]) -> tuple[int, list[str], wire.Columns]:
+        """Return the first string that rows need first, those strings, and the columns."""
+        self._intern(stop)
+        before = self._ends[start - 1] if start else 0
+        return before, self._strings[before : self._ends[stop - 1]] if stop > start else [], self._columns(tokens)
 
     def _intern(self, stop: int) -> None:
         """Extend the strings by what rows up to ``stop`` need."""
         strings, index = self._strings, self._index
-        for token in self._run.record[len(self._ends) : stop]:
+        for token in self._record[len(self._ends) : stop]:
             for text in (token.shown, *(entry.text for entry in token.alternatives)):
                 if text not in index:
                     index[text] = len(strings)
-                    strings.append(_sendable(text))
+                    strings.append(sendable(text))
             self._ends.append(len(strings))
 
     def _columns(self, tokens: list[Token]) -> wire.Columns:
@@ -111,49 +174,43 @@ class Frames:
             "group": [token.group for token in tokens],
             "special": [int(token.special) for token in tokens],
             "generated": [int(token.origin == "generated") for token in tokens],
-            "raw_logprob": _numbers(token.raw_logprob for token in tokens),
-            "logprob": _numbers(token.logprob for token in tokens),
-            "entropy": _numbers(token.entropy for token in tokens),
+            "raw_logprob": numbers(token.raw_logprob for token in tokens),
+            "logprob": numbers(token.logprob for token in tokens),
+            "entropy": numbers(token.entropy for token in tokens),
             "rank": [token.rank for token in tokens],
-            "seconds": _numbers(token.seconds for token in tokens),
+            "seconds": numbers(token.seconds for token in tokens),
             "alt_n": [len(token.alternatives) for token in tokens],
             "alt_id": [entry.id for entry in alternatives],
             "alt_text": [index[entry.text] for entry in alternatives],
-            "alt_raw_logprob": _numbers(entry.raw_logprob for entry in alternatives),
-            "alt_logprob": _numbers(entry.logprob for entry in alternatives),
+            "alt_raw_logprob": numbers(entry.raw_logprob for entry in alternatives),
+            "alt_logprob": numbers(entry.logprob for entry in alternatives),
         }
+
+
+def _shape(settings: Any) -> wire.BeamShape:
+    return {"beams": settings.num_beams, "groups": getattr(settings, "num_beam_groups", 1)}
 
 
 def status_of(run: Streamed) -> wire.Status:
     """Return where a run stands, for the wire."""
     status = run.status()
+    drafts = status.drafts
     return {
         "state": status.state,
-        "why": status.why,
-        "error": None if status.error is None else _sendable(status.error),
+        "why": None if status.why is None else sendable(status.why),
+        "error": None if status.error is None else sendable(status.error),
         "generated": status.generated,
         "elapsed": None if status.elapsed is None else round(status.elapsed, 4),
-        "first_token": _number(status.first_token),
-        "tokens_per_second": _number(status.tokens_per_second),
-        "observation_share": _number(status.observation_share),
+        "first_token": number(status.first_token),
+        "tokens_per_second": number(status.tokens_per_second),
+        "observation_share": number(status.observation_share),
         "queue_ahead": status.queue_ahead,
+        "drafts": None
+        if drafts is None
+        else {
+            "rounds": drafts.rounds,
+            "drafted": drafts.drafted,
+            "accepted": drafts.accepted,
+            "generated": drafts.generated,
+        },
     }
-
-
-def _numbers(values: Iterable[float | None]) -> list[float | None]:
-    return [_number(value) for value in values]
-
-
-def _number(value: float | None) -> float | None:
-    """Keep 5 significant digits, so that a probability close to 1 keeps its distance from 1; no infinity, no NaN."""
-    # Adding zero turns a negative zero, which would show its sign, into a plain one.
-    return None if value is None or not math.isfinite(value) else float(f"{value:.5g}") + 0.0
-
-
-def _sendable(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot carry: one would cost the whole message."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text

@@ -9,6 +9,7 @@ from typing import Any
 from ..kernel_side.request import Problem, Request, SettingsError
 from .commands import read
 from .runs import Runs
+from .seen import look
 from .sender import Sender
 from .values import wire_problems
 
@@ -29,6 +30,8 @@ class FrontEnd:
         Takes settings that were edited; raises SettingsError.
     request : callable
         Returns what would run now, without a prompt and settings in the message; raises SettingsError.
+    measure_costs : callable
+        Measures what observing costs, in the background.
     """
 
     def __init__(
@@ -37,11 +40,13 @@ class FrontEnd:
         sender: Sender,
         set_settings: Callable[[dict[str, Any]], None],
         request: Callable[[], Request],
+        measure_costs: Callable[[], None],
     ) -> None:
         self._runs = runs
         self._sender = sender
         self._set_settings = set_settings
         self._request = request
+        self._measure_costs = measure_costs
 
     def handle(self, _widget: Any, content: Any, _buffers: Any) -> None:
         """Handle a custom message."""
@@ -67,7 +72,12 @@ class FrontEnd:
             self._set_settings(message["settings"])
             self._sender.problems([])
         elif kind == "pull":
-            self._sender.pull(max(0, message["from"]), run)
+            self._sender.pull(message["start"], run=run, track=message.get("track"), table=message.get("table"))
+        elif kind == "look":
+            # In the sender's thread: a look takes its time, and this one may be the kernel's.
+            self._sender.answer(lambda: look(self._runs.named(run), message))
+        elif kind == "costs":
+            self._measure_costs()
         elif kind == "step" and run is None and not self._runs.going:
             self._runs.ask(self._request(), paused=True)
         else:

@@ -58,7 +58,10 @@ class GenerateMagics(Magics):
         text = cell.removesuffix("\n")
         prompt = [{"role": "user", "content": text}] if namespace.chat else text
         model = getattr(namespace, "model", None)
-        scope = self._scope(model, getattr(namespace, "tokenizer", None), prompt, settings)
+        options = settings | {"prompt": prompt}
+        if hasattr(namespace, "assistant"):
+            options["assistant"] = self._variables.get(namespace.assistant, namespace.assistant)
+        scope = self._scope(model, getattr(namespace, "tokenizer", None), options)
         display(scope)  # type: ignore[no-untyped-call]
         try:
             run = scope.generate()
@@ -78,20 +81,25 @@ class GenerateMagics(Magics):
             except Exception as error:
                 raise UsageError(f"The run failed: {type(error).__name__}: {error}") from error
 
-    def _scope(self, model: str | None, tokenizer: str | None, prompt: Any, settings: dict[str, Any]) -> Scope:
+    def _scope(self, model: str | None, tokenizer: str | None, options: dict[str, Any]) -> Scope:
         from .scope import Scope
 
         if model is None:
             if tokenizer is not None:
                 raise OptionError("--tokenizer: it belongs to a model. Give --model VARIABLE, too.")
+            if "assistant" in options:
+                raise OptionError("--assistant: it drafts for a model. Give --model, too.")
             if self._used is None:
                 raise OptionError(_NO_MODEL)
-            return Scope(self._used, prompt=prompt, **settings)
+            return Scope(self._used, **options)
         if model in self._variables:
-            return self._scope_on(model, tokenizer, prompt, settings)
-        return Scope(self._by_name.get(model, model), prompt=prompt, **settings)
+            return self._scope_on(model, tokenizer, options)
+        try:
+            return Scope(model if "assistant" in options else self._by_name.get(model, model), **options)
+        except TypeError as error:
+            raise OptionError(f"--assistant: {error}") from None
 
-    def _scope_on(self, model: str, tokenizer: str | None, prompt: Any, settings: dict[str, Any]) -> Scope:
+    def _scope_on(self, model: str, tokenizer: str | None, options: dict[str, Any]) -> Scope:
         """Make a scope on what a variable holds."""
         from .scope import Scope
 
@@ -101,7 +109,7 @@ class GenerateMagics(Magics):
         if tokenizer is not None and tokenizer not in self._variables:
             raise OptionError(f"--tokenizer: there is no variable {tokenizer!r}. Name the variable of the tokenizer.")
         try:
-            return Scope(value, self._variables.get(tokenizer), prompt=prompt, **settings)
+            return Scope(value, self._variables.get(tokenizer), **options)
         except TypeError as error:
             raise OptionError(f"--model: {error}") from None
 

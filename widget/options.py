@@ -1,7 +1,7 @@
 r"""The options of ``%%generate``, made from the settings' JSON Schema. Values are checked by ``make_settings``.
 
 Values stay text, which the schema's validation understands, so that a wrong one is reported in the same words as in
-Python and in the form. In stop strings ``\n``, ``\t`` and ``\\`` are what they are in Python.
+Python and in the form. In texts (stop strings, a negative prompt) ``\n``, ``\t`` and ``\\`` are as in Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ..kernel_side.request import Problem, settings_schema
 __all__ = ["OptionError", "explain", "help_text", "make_parser", "parse"]
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
-_GROUPS = {"strategy": "Strategy", "length": "Length", "randomness": "Randomness", "observe": "Observation"}
+_GROUPS = {"length": "Length", "randomness": "Randomness", "observe": "Observation"}
+"""Of settings that are no strategy's own."""
 _WIDTH = 100
 
 
@@ -37,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%generate", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("--model", metavar="NAME_OR_VARIABLE")
     parser.add_argument("--tokenizer", metavar="VARIABLE")
+    parser.add_argument("--assistant", metavar="NAME_OR_VARIABLE")
     parser.add_argument("--into", metavar="NAME", default="run")
     parser.add_argument("--wait", action="store_true", default=False)
     parser.add_argument("--chat", action="store_true", default=False)
@@ -47,6 +49,8 @@ def make_parser() -> argparse.ArgumentParser:
             parser.add_argument(option, action=argparse.BooleanOptionalAction)
         elif _type(field) == "array":
             parser.add_argument(option, nargs="+", action="extend", type=_unescape)
+        elif _is_text(field):
+            parser.add_argument(option, type=_unescape)
         else:
             parser.add_argument(option)
     return parser
@@ -58,7 +62,7 @@ def parse(line: str) -> tuple[argparse.Namespace, dict[str, Any]]:
     Returns
     -------
     namespace : argparse.Namespace
-        With ``into``, ``wait``, ``chat``, ``help`` and, if given, ``model`` and ``tokenizer``.
+        With ``into``, ``wait``, ``chat``, ``help`` and, if given, ``model``, ``tokenizer`` and ``assistant``.
     settings : dict
         The settings that were given, not yet checked.
 
@@ -100,41 +104,75 @@ def help_text() -> str:
         *_entry("--model NAME_OR_VARIABLE", "A scope or model in a variable; or 'demo', a hub id, a folder, a GGUF "
                 "file. By default the one used last."),
         *_entry("--tokenizer VARIABLE", "The tokenizer of a model in a variable."),
+        *_entry("--assistant NAME_OR_VARIABLE", "A smaller model that drafts for --strategy assisted."),
         *_entry("--into NAME", "The variable that the run is put into; by default 'run'."),
         *_entry("--wait", "Wait until the run is over."),
         *_entry("--chat", "The cell is a user's message, and goes through the model's chat template."),
         *_entry("--help", "Print this."),
     ]  # fmt: skip
     fields = _settings()
-    for group, title in _GROUPS.items():
-        lines += ["", title]
-        for name, field in fields.items():
-            if field.get("group", "strategy") == group:
-                lines += _entry(_usage(name, field), _about(field))
+    lines += ["", "Strategy", *_entry("--strategy NAME", _about(fields["strategy"]))]
+    for name, what in _strategies().items():
+        lines += _entry(name, what, indent=6)
+    own: dict[str, list[str]] = {}
+    for name, field in fields.items():
+        if field["group"] == "strategy":
+            own.setdefault(_whose(field), []).append(name)
+    sections = own | {
+        title: [name for name, field in fields.items() if field["group"] == group] for group, title in _GROUPS.items()
+    }
+    for title, names in sections.items():
+        lines += ["", *textwrap.wrap(title, _WIDTH, subsequent_indent="  ")]
+        for name in names:
+            lines += _entry(_usage(name, fields[name]), _about(fields[name]))
     return "\n".join(lines)
 
 
-def _settings() -> dict[str, dict[str, Any]]:
-    """Return the schema of every setting of any strategy, with those strategies under ``strategies``."""
+def _whose(field: dict[str, Any]) -> str:
+    """Name the strategies that have a setting, and those that have it only while a switch of theirs is on."""
+    switches: dict[str | None, list[str]] = {}
+    for strategy, switch in field["strategies"].items():
+        switches.setdefault(switch, []).append(strategy)
+    if set(switches) == {None} and len(field["strategies"]) == len(_strategies()):
+        return "For all strategies"
+    parts = [
+        ", ".join(names) + ("" if switch is None else f" with {_option(switch)}")
+        for switch, names in sorted(switches.items(), key=lambda entry: entry[0] or "")
+    ]
+    return f"For {'; '.join(parts)}"
+
+
+def _definitions() -> dict[str, dict[str, Any]]:
+    """Return the schema of each strategy, by name, in the order in which the form has them."""
     schema = settings_schema()
-    names = schema["discriminator"]["mapping"]
-    definitions = {name: schema["$defs"][reference.rsplit("/", 1)[-1]] for name, reference in names.items()}
+    definitions = [schema["$defs"][entry["$ref"].rsplit("/", 1)[-1]] for entry in schema["oneOf"]]
+    return {definition["properties"]["strategy"]["const"]: definition for definition in definitions}
+
+
+def _strategies() -> dict[str, str]:
+    """Return what each strategy does."""
+    return {name: definition["description"].partition("\n\n")[0] for name, definition in _definitions().items()}
+
+
+def _settings() -> dict[str, dict[str, Any]]:
+    """Return the schema of every setting of any strategy.
+
+    Under ``strategies`` it has the strategies with the setting, and for each the switch that it counts with, or None.
+    """
     fields: dict[str, dict[str, Any]] = {
         "strategy": {
-            "title": "Strategy",
             "type": "string",
-            "enum": list(names),
+            "enum": list(_definitions()),
             "description": "How each token is chosen.",
             "default": "greedy",
+            "group": "",
         }
     }
-    for strategy, definition in definitions.items():
+    for strategy, definition in _definitions().items():
+        when = definition.get("when", {})
         for name, field in definition["properties"].items():
             if name != "strategy":
-                fields.setdefault(name, {**field, "strategies": []})["strategies"].append(strategy)
-    for field in fields.values():
-        if field.get("strategies") == list(names):
-            del field["strategies"]
+                fields.setdefault(name, {**field, "strategies": {}})["strategies"][strategy] = when.get(name)
     return fields
 
 
@@ -144,6 +182,10 @@ def _parts(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _type(field: dict[str, Any]) -> str:
     return str(next(_parts(field)).get("type", "string"))
+
+
+def _is_text(field: dict[str, Any]) -> bool:
+    return _type(field) == "string" and "enum" not in field
 
 
 def _option(name: str) -> str:
@@ -163,7 +205,7 @@ def _usage(name: str, field: dict[str, Any]) -> str:
 
 
 def _about(field: dict[str, Any]) -> str:
-    """Say what a setting does, its range, its default and which strategies have it."""
+    """Say what a setting does, its range and its default."""
     text = str(field.get("description", ""))
     part = next(_parts(field))
     limits = [
@@ -179,13 +221,11 @@ def _about(field: dict[str, Any]) -> str:
     choices = part.get("items", {}).get("enum", [])
     facts = [*limits, *([f"of {', '.join(choices)}"] if choices else [])]
     default = field.get("default")
-    if default not in (None, []):
+    if default not in (None, [], ""):
         facts.append(f"default {str(default).lower() if isinstance(default, bool) else default}")
-    if "strategies" in field:
-        facts.append(f"only for {', '.join(field['strategies'])}")
     return f"{text} ({'; '.join(facts)})" if facts else text
 
 
-def _entry(usage: str, about: str) -> list[str]:
-    indent = " " * 6
-    return [f"  {usage}", *textwrap.wrap(about, _WIDTH, initial_indent=indent, subsequent_indent=indent)]
+def _entry(usage: str, about: str, indent: int = 2) -> list[str]:
+    space = " " * (indent + 4)
+    return [" " * indent + usage, *textwrap.wrap(about, _WIDTH, initial_indent=space, subsequent_indent=space)]

@@ -1,4 +1,8 @@
-"""The runs of one scope: starting, stopping, and what waits for the model to load. No traits, no messages."""
+"""The runs of one scope: starting, stopping, and what waits for the model to load. No traits, no messages.
+
+All runs are kept, but what can be looked at only of the last run that keeps any: attention and hidden states take
+megabytes a token.
+"""
 
 from __future__ import annotations
 
@@ -108,6 +112,10 @@ class Runs:
             run = Run(engine, request, paused=paused)
             if self._runs:
                 self._runs[-1].stop()
+            if run.looks is not None and run.looks.observed:
+                for older in self._runs:
+                    if older.looks is not None:
+                        older.looks.clear()
             self._runs.append(run)
             self._sender.problems([])
             self._sender.begin(run)

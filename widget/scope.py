@@ -1,28 +1,25 @@
-"""The scope: a widget on a model's ``generate()``. Traits, the Python API and how it displays.
+"""The scope: a widget on a model's ``generate()``. The Python API and how it displays.
 
-It holds no generation logic (``kernel_side``). What the front end asks for is in ``front_end``, what is sent to it in
-``sender``.
+It holds no generation logic (``kernel_side``). Traits are in ``traits``, what the front end asks for is in
+``front_end``, what is sent to it in ``sender``.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import traitlets
-
-from ..kernel_side.request import Request, SettingsError, make_settings, settings_schema
-from . import cells, control, static
+from ..kernel_side.request import Request, make_settings
+from . import cells, control
+from .captions import caption, plain_text
 from .front_end import FrontEnd
-from .locked import LockedWidget
 from .runs import Runs
 from .sender import Sender
 from .source import ModelSource
-from .static_html import caption, static_html
+from .static_html import static_html
+from .traits import ScopeTraits
 from .twin import Twin, publish
-from .values import CHECKS, MEASURES, Checked, check_prompt, flat, plain_prompt
+from .values import check_prompt, flat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -31,12 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Scope"]
 
-_log = logging.getLogger(__name__)
-_STATIC = Path(static.__file__).parent
 _FLUSH_SECONDS = 5.0
 
 
-class Scope(LockedWidget):
+class Scope(ScopeTraits):
     """A widget that shows each token of a model as it is generated.
 
     Parameters
@@ -46,17 +41,20 @@ class Scope(LockedWidget):
         scope, whose model is shared. Runs on one model go one after the other.
     tokenizer : PreTrainedTokenizerBase, optional
         Of a model object.
-    prompt : str or list of dict
-        Text, or chat messages ``{"role": ..., "content": ...}``.
+    prompt : str or list of dict, or list of such prompts
+        Text, or chat messages ``{"role": ..., "content": ...}``, or a batch of them.
     settings : mapping, optional
         Settings to start from.
+    assistant : PreTrainedModel, (PreTrainedModel, PreTrainedTokenizerBase), str or Path, optional
+        A smaller model that drafts for the strategy ``"assisted"``: an object (with its tokenizer where that is another
+        one), or a name, which is loaded in the background with the model.
     **options
         Single settings, by name (``strategy="sample"``, ``temperature=0.7``, ...; see ``%%generate --help``), and
         traits (``measure="rank"``, ``layout=...``).
 
     Attributes
     ----------
-    prompt : str or list of dict
+    prompt : str or list of dict, or list of such prompts
     settings : dict
         Complete and flat; an assignment that is not valid raises and leaves the old value.
     measure : str
@@ -66,12 +64,18 @@ class Scope(LockedWidget):
     state : str
         Of the current run, see :data:`~genscope.kernel_side.run.RunState`; ``"idle"`` before the first. Read-only.
     status, about, schema : dict
-        How loading stands, facts of the model, and the JSON Schema of the settings. Read-only.
+        How loading stands, facts of the model (see :class:`~genscope.widget.source.About`), and the JSON Schema of the
+        settings. Read-only.
 
     Raises
     ------
     SettingsError
         Naming each wrong setting, its value and the way out.
+
+    Notes
+    -----
+    All runs are kept in :attr:`runs`. What the settings ``attention`` and ``logit_lens`` observe takes megabytes, so it
+    is kept of one run: the next one that observes drops it.
 
     Examples
     --------
@@ -79,37 +83,34 @@ class Scope(LockedWidget):
     >>> run = scope.generate(max_new_tokens=50)  # doctest: +SKIP
     """
 
-    _esm = _STATIC / "widget.js"
-    _css = _STATIC / "widget.css"
-
-    schema = traitlets.Dict(read_only=True).tag(sync=True)
-    settings = Checked("settings").tag(sync=True)
-    prompt = Checked("prompt", "").tag(sync=True)
-    measure = traitlets.Enum(MEASURES, "probability").tag(sync=True)
-    whitespace = traitlets.Bool(False).tag(sync=True)
-    status = traitlets.Dict(read_only=True).tag(sync=True)
-    about = traitlets.Dict(read_only=True).tag(sync=True)
-    state = traitlets.Unicode("idle", read_only=True).tag(sync=True)
-    static_class = traitlets.Unicode(read_only=True).tag(sync=True)
-    widget_id = traitlets.Unicode(read_only=True).tag(sync=True)
-
     _open = False
 
     def __init__(
-        self, model: Any, tokenizer: Any = None, *, prompt: Any = "", settings: Any = None, **options: Any
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        prompt: Any = "",
+        settings: Any = None,
+        assistant: Any = None,
+        **options: Any,
     ) -> None:
         of_widget = {name: options.pop(name) for name in list(options) if self.has_trait(name)}
         values = {
             "prompt": check_prompt(prompt),
             "settings": make_settings(settings, **options).model_dump(mode="json"),
         }
-        own = isinstance(model, Scope)
-        self._source: ModelSource = model._source if own else ModelSource(model, tokenizer)  # noqa: SLF001 - its own class
+        if isinstance(model, Scope):
+            if assistant is not None:
+                raise TypeError("another scope's model comes with that scope's assistant; give the model itself")
+            self._source: ModelSource = model._source  # noqa: SLF001 - its own class
+        else:
+            self._source = ModelSource(model, tokenizer, assistant)
         self._key = uuid.uuid4().hex
         self._twin = Twin()
         self._sender = Sender(self.send, self.try_write, self._ended)
         self._runs = Runs(self._source, self._sender, self._started)
-        self._front_end = FrontEnd(self._runs, self._sender, self._set_settings, self._own_request)
+        self._front_end = FrontEnd(self._runs, self._sender, self._set_settings, self._own_request, self._measure_costs)
         self._open = True
         super().__init__(model_id=self._key, **values, **of_widget)
         self.on_msg(self._front_end.handle)
@@ -151,7 +152,7 @@ class Scope(LockedWidget):
 
         Parameters
         ----------
-        prompt : str or list of dict, optional
+        prompt : str or list of dict, or list of such prompts, optional
             By default the scope's own; what is given becomes its own.
         **changes
             Settings that differ from the scope's own; they become its own.
@@ -206,12 +207,15 @@ class Scope(LockedWidget):
         self.settings = settings
 
     def _started(self, request: Request) -> None:
-        self.prompt, self.settings = plain_prompt(request), flat(request)
+        self.prompt, self.settings = request.plain_prompt(), flat(request)
 
     def _model_changed(self) -> None:
         self._sender.set_traits(status=self._source.status, about=self._source.about)
         if self._source.done:
             self._front_end.model_loaded()
+
+    def _measure_costs(self) -> None:
+        self._source.measure_costs(lambda: self._sender.set_traits(about=self._source.about))
 
     # Display
 
@@ -223,11 +227,15 @@ class Scope(LockedWidget):
         run = self.run
         if run is None:
             return ""
-        return static_html(run.record, caption=caption(run, self.about["model"]), css_class=css_class)
+        return static_html(run, caption=caption(run, self.about["model"]), css_class=css_class)
 
     def __repr__(self) -> str:
         run, model = self.run, self.about["model"]
-        return f"<Scope {model}: {self.state}>" if run is None else f"<Scope {caption(run, model)}: {run.text[:60]!r}>"
+        if run is None:
+            return f"<Scope {model}: {self.state}>"
+        texts = [repr(text[:60]) for text in run.texts]
+        more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
+        return f"<Scope {caption(run, model)}: {', '.join([*texts[:3], *more])}>"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
@@ -236,7 +244,7 @@ class Scope(LockedWidget):
 
     def _ipython_display_(self) -> None:
         run = self.run
-        text = "" if run is None else run.text
+        text = "" if run is None else plain_text(run)
         if not self._open:  # nothing is live any more
             publish({"text/plain": repr(self), "text/html": self.to_html()})
             return
@@ -246,7 +254,7 @@ class Scope(LockedWidget):
 
     def _ended(self, run: Run) -> None:
         if run is self.run:
-            self._twin.update(self._static_html(self.static_class), run.text)
+            self._twin.update(self._static_html(self.static_class), plain_text(run))
 
     def close(self) -> None:
         """Stop the run, send nothing any more, and remove the widget from the page."""
@@ -255,45 +263,3 @@ class Scope(LockedWidget):
             self._runs.close()
             self._sender.close()
         super().close()
-
-    # Traits
-
-    def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Take trait values from the front end: those it may set, and only valid ones; it is told the others again."""
-        taken, refused = {}, []
-        for name, value in sync_data.items():
-            if self.has_trait(name) and self.traits()[name].read_only:
-                refused.append(name)
-                continue
-            try:
-                taken[name] = CHECKS[name](value) if name in CHECKS else value
-            except SettingsError:
-                refused.append(name)
-        super().set_state(taken)
-        if refused:
-            _log.warning("genscope: ignored values from the front end for %s", ", ".join(refused))
-            self.send_state(refused)
-
-    @traitlets.default("settings")
-    def _default_settings(self) -> dict[str, Any]:
-        return make_settings().model_dump(mode="json")
-
-    @traitlets.default("schema")
-    def _default_schema(self) -> dict[str, Any]:
-        return settings_schema()
-
-    @traitlets.default("status")
-    def _default_status(self) -> Any:
-        return self._source.status
-
-    @traitlets.default("about")
-    def _default_about(self) -> Any:
-        return self._source.about
-
-    @traitlets.default("static_class")
-    def _default_static_class(self) -> str:
-        return f"genscope-static-{self._key}"
-
-    @traitlets.default("widget_id")
-    def _default_widget_id(self) -> str:
-        return self._key

@@ -1,9 +1,9 @@
-"""The one thread of a scope that sends to the front end. Decides when; ``frames`` decides what, ``scope`` hears all.
+"""The one thread of a scope that sends to the front end. Decides when; ``stream`` decides what, ``scope`` hears all.
 
 It lives while there is something to send and ends by itself: no polling while nothing runs, nothing to join at exit.
 
-A run is streamed by one cursor: rows behind it are sent, in slices, about 25 times a second. A ``pull`` sets the cursor
-back, so the answer comes in order, with the live rows at its end, where the front end can use them at last.
+The slices of a run are sent about 25 times a second, and faster while more rows wait than one message takes: those of
+many lanes, or of a long answer to a pull.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from collections.abc import Callable
 from typing import Any
 
 from . import wire
-from .frames import Frames, Streamed
+from .frames import Streamed
+from .stream import Stream
+from .tables import TableName
 
 __all__ = ["Sender"]
 
@@ -27,21 +29,7 @@ FRAME_SECONDS = 0.04
 """Between frames of a live run."""
 CATCH_UP_SECONDS = 0.01
 """Between slices while rows wait: a Jupyter server drops what comes faster than 1,000 messages a second."""
-SLICE = 1000
-"""Rows a message, at most."""
 BEAT_SECONDS = 1.0
-
-
-class _Stream:
-    """A run on its way to the front end."""
-
-    def __init__(self, run: Streamed) -> None:
-        self.run = run
-        self.frames = Frames(run)
-        self.sent = 0  # rows
-        self.state: str | None = None  # as last sent
-        self.ended = False
-        self.told = False  # on_end was called
 
 
 class Sender:
@@ -76,7 +64,8 @@ class Sender:
         self._sending = threading.RLock()  # reentrant: what is sent may close us
         # Only touched by the thread:
         self._context = contextvars.copy_context()
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
+        self._told = True  # on_end was called for the stream
         self._traits: dict[str, Any] = {}
         self._waiting: list[threading.Event] = []
         self._due = 0.0
@@ -86,33 +75,38 @@ class Sender:
 
     def begin(self, run: Streamed) -> None:
         """Stream this run from now on, instead of the one before."""
-        stream = _Stream(run)
+        stream = Stream(run)
 
         def start() -> None:
-            self._stream = stream
-            message = stream.frames.begin()
-            self._send(message)
-            self._note_state(stream, message["status"]["state"])
-            self._due = 0.0
+            self._stream, self._told = stream, False
+            self._begin(stream)
 
         self._post(start)
 
-    def pull(self, start: int, run: str | None = None) -> None:
-        """Send the current run's record again from a row on; from the beginning when another run is named."""
+    def pull(
+        self, start: int = 0, *, run: str | None = None, track: int | None = None, table: TableName | None = None
+    ) -> None:
+        """Send rows of the current run again.
+
+        Those of a track or of a table from ``start`` on; everything where neither is named, or another run is.
+        """
 
         def rewind() -> None:
             stream = self._stream
             if stream is None:
                 return
-            if start == 0 or run not in (None, stream.run.id):
-                stream.sent = 0
-                self._send(stream.frames.begin())
-            else:
-                stream.sent = min(stream.sent, start)
-            stream.ended = False
+            keys = [key for key in (track, table) if key is not None]
+            if not keys or run not in (None, stream.run.id):
+                self._begin(stream)
+            for key in keys:
+                stream.rewind(key, start)
             self._due = 0.0
 
         self._post(rewind)
+
+    def answer(self, make: Callable[[], wire.BackMessage]) -> None:
+        """Send what ``make`` returns, behind all that was asked for before; it is called in the sender's thread."""
+        self._post(lambda: self._send(make()))
 
     def problems(self, problems: list[wire.WireProblem]) -> None:
         """Send what is wrong with what was asked for, or that nothing is."""
@@ -167,7 +161,7 @@ class Sender:
                 _log.exception("genscope: a message to the front end could not be sent")
             self._traits = {}
             if self._stream is not None:  # kept, for the front end to pull
-                self._stream.ended = self._stream.told = True
+                self._stream.ended = self._told = True
 
     def _next(self) -> list[tuple[contextvars.Context, Callable[[], None]]] | None:
         """Wait for commands or for the next frame; None, and the thread is over, when nothing is left to do."""
@@ -185,7 +179,7 @@ class Sender:
             return commands
 
     def _busy(self) -> bool:
-        return bool(self._traits) or (self._stream is not None and not self._stream.told) or self._is_live()
+        return bool(self._traits) or not self._told or self._is_live()
 
     def _is_live(self) -> bool:
         return self._stream is not None and not self._stream.ended
@@ -194,8 +188,7 @@ class Sender:
         stream = self._stream
         if stream is None or stream.ended:
             return FRAME_SECONDS
-        behind = len(stream.run.record) - stream.sent
-        return CATCH_UP_SECONDS if behind > SLICE or stream.run.over else FRAME_SECONDS
+        return CATCH_UP_SECONDS if stream.run.over or stream.waiting else FRAME_SECONDS
 
     def _tick(self) -> None:
         stream = self._stream
@@ -203,31 +196,22 @@ class Sender:
             self._advance(stream)
         if self._traits and self._write(self._traits):
             self._traits = {}
-        if stream is not None and stream.ended and not stream.told:
-            stream.told = True
+        if stream is not None and stream.ended and not self._told:
+            self._told = True
             self._on_end(stream.run)
 
-    def _advance(self, stream: _Stream) -> None:
-        """Send the next slice, or the end, or a sign of life where one is due."""
-        run = stream.run
-        over = run.over  # asked before the record: no row comes after
-        state = run.state
-        rows = len(run.record)
-        if stream.sent < rows:
-            stop = min(rows, stream.sent + SLICE)
-            self._send(stream.frames.data(stream.sent, stop))
-            stream.sent = stop
-        elif over:
-            self._send(stream.frames.end())
-            stream.ended = True
-        elif state != stream.state or time.monotonic() - self._last_sent >= BEAT_SECONDS:
-            self._send(stream.frames.beat())
-        self._note_state(stream, state)
+    def _begin(self, stream: Stream) -> None:
+        self._send(stream.begin())
+        self._traits["state"] = stream.state
+        self._due = 0.0
 
-    def _note_state(self, stream: _Stream, state: str) -> None:
-        if state != stream.state:
-            stream.state = state
-            self._traits["state"] = state
+    def _advance(self, stream: Stream) -> None:
+        state = stream.state
+        message = stream.next(beat=time.monotonic() - self._last_sent >= BEAT_SECONDS)
+        if message is not None:
+            self._send(message)
+        if stream.state != state:
+            self._traits["state"] = stream.state
 
     def _send(self, message: wire.BackMessage) -> None:
         with self._sending:

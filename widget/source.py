@@ -1,4 +1,4 @@
-"""The model behind a scope: one that is there, or one that a background thread loads. Shared by scopes.
+"""The model behind a scope, and its draft model: there already, or loaded by a background thread. Shared by scopes.
 
 Loading itself is :func:`genscope.kernel_side.models.load_model`; imports of torch and transformers wait for it, so that
 ``Scope("demo")`` shows at once.
@@ -12,6 +12,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from .costs import Costs
+from .values import brief
 
 if TYPE_CHECKING:
     from ..kernel_side.engines.base import Engine
@@ -28,11 +31,27 @@ class LoadStatus(TypedDict):
 
 
 class About(TypedDict):
-    """What the front end knows of the model: its name, whether it takes chat messages, tokens of its context."""
+    """What the front end knows of the model.
+
+    Attributes
+    ----------
+    model : str
+        Its name.
+    chat : bool
+        Whether it takes chat messages.
+    context : int or None
+        Tokens that fit into its context.
+    unavailable : dict of str
+        By strategy: why this model cannot do it. Strategies that are not in it can be used.
+    costs : dict of str or None
+        By setting: what observing costs, in words; None until it is measured, see :meth:`ModelSource.measure_costs`.
+    """
 
     model: str
     chat: bool
     context: int | None
+    unavailable: dict[str, str]
+    costs: dict[str, str] | None
 
 
 class ModelSource:
@@ -44,24 +63,47 @@ class ModelSource:
         A name or path is loaded once :meth:`start` is called.
     tokenizer : PreTrainedTokenizerBase, optional
         Belongs to a model object.
+    assistant : str, Path, PreTrainedModel or (PreTrainedModel, PreTrainedTokenizerBase), optional
+        A draft model; with a tokenizer where that is another one than the model's. A name or path is loaded, too.
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any = None, assistant: Any = None) -> None:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self._engine: Engine | None = None
-        self._name: str | None = None
+        self._name = str(model) if isinstance(model, (str, Path)) else None
+        self._given = (model, tokenizer, assistant)
+        self._costs = Costs(self.engine)
         self._started = False
         self.error: BaseException | None = None
-        if isinstance(model, (str, Path)):
-            if tokenizer is not None:
-                raise TypeError(f"the tokenizer comes with {str(model)!r}; give a model object to choose another one")
-            self._name = str(model)
-            self.about = About(model=self._name, chat=False, context=None)
-            self.status = LoadStatus(phase="loading", text=f"Loading {self._name}", progress=None)
-        else:
-            self._take(_engine_of(model, tokenizer))
+        if isinstance(model, (str, Path)) and tokenizer is not None:
+            raise TypeError(f"the tokenizer comes with {str(model)!r}; give a model object to choose another one")
+        names = [str(part) for part in (model, assistant) if isinstance(part, (str, Path))]
+        if not names:
+            self._take(_engine_of(model, tokenizer, assistant))
+            self._done.set()
+            return
+        # What is wrong is told at once, not after the loading.
+        if self._name is None:
+            _check_model(model, tokenizer)
+        if not isinstance(assistant, (str, Path)):
+            _check_assistant(assistant)
+        self._about = About(
+            model=_name_of(model) if self._name is None else self._name,
+            chat=False,
+            context=None,
+            unavailable={},
+            costs=None,
+        )
+        self.status = LoadStatus(phase="loading", text=f"Loading {' and '.join(names)}", progress=None)
+
+    @property
+    def about(self) -> About:
+        """What is known of the model now."""
+        about = self._about.copy()
+        about["costs"] = self._costs.texts
+        return about
 
     @property
     def done(self) -> bool:
@@ -76,7 +118,7 @@ class ModelSource:
             self._started = True
         # With the context copied, ipykernel files what loading prints under the cell that asked for it.
         work = contextvars.copy_context().run
-        threading.Thread(target=work, args=(self._load,), name=f"genscope-load-{self._name}", daemon=True).start()
+        threading.Thread(target=work, args=(self._load,), name="genscope-load", daemon=True).start()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call back, in whichever thread, at each change of ``status``; at once if loading is over."""
@@ -102,13 +144,22 @@ class ModelSource:
         assert self._engine is not None
         return self._engine
 
+    def measure_costs(self, listener: Callable[[], None]) -> None:
+        """Measure what observing costs, once, in the background; call back once ``about`` tells it."""
+        self._costs.measure(listener)
+
     def _load(self) -> None:
         from ..kernel_side.models import load_model
 
-        assert self._name is not None
+        model, tokenizer, assistant = self._given
         try:
-            model, tokenizer = load_model(self._name, progress=self._progress)
-            self._take(_engine_of(model, tokenizer))
+            if self._name is not None:
+                model, tokenizer = load_model(self._name, progress=self._progress)
+            if isinstance(assistant, (str, Path)):
+                assistant = load_model(str(assistant), progress=self._progress)
+                if assistant[1].get_vocab() == tokenizer.get_vocab():
+                    assistant = assistant[0]  # drafts need no translation
+            self._take(_engine_of(model, tokenizer, assistant))
         except BaseException as error:  # noqa: BLE001 - whatever it is, engine() raises it for whoever asked
             traceback.clear_frames(error.__traceback__)
             self.error = error
@@ -129,21 +180,36 @@ class ModelSource:
     def _take(self, engine: Engine) -> None:
         self._engine = engine
         name = _name_of(engine) if self._name is None or self._name == "demo" else self._name
-        self.about = About(
-            model=name, chat=bool(getattr(engine, "chat", False)), context=getattr(engine, "context", None)
+        unavailable = getattr(engine, "unavailable", None)
+        self._about = About(
+            model=name,
+            chat=bool(getattr(engine, "chat", False)),
+            context=getattr(engine, "context", None),
+            unavailable={} if unavailable is None else dict(unavailable()),
+            costs=None,
         )
         self.status = LoadStatus(phase="ready", text=name, progress=None)
-        if self._name is None:
-            self._done.set()
 
 
-def _engine_of(model: Any, tokenizer: Any) -> Engine:
-    if hasattr(model, "prepare") and hasattr(model, "turnstile"):  # an engine already
+def _engine_of(model: Any, tokenizer: Any, assistant: Any) -> Engine:
+    if _is_engine(model):
+        if assistant is not None:
+            raise TypeError("an engine has its draft model already; give the assistant to the engine")
         engine: Engine = model
         return engine
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
     from ..kernel_side.engines.in_process import InProcessEngine
+
+    _check_model(model, tokenizer)
+    _check_assistant(assistant)
+    return InProcessEngine(model, tokenizer, assistant=assistant)
+
+
+def _is_engine(model: Any) -> bool:
+    return hasattr(model, "prepare") and hasattr(model, "turnstile")
+
+
+def _check_model(model: Any, tokenizer: Any) -> None:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
@@ -153,11 +219,24 @@ def _engine_of(model: Any, tokenizer: Any) -> Engine:
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         given = "nothing" if tokenizer is None else f"a {type(tokenizer).__name__}"
         raise TypeError(f"give the model's tokenizer as the second argument (given {given}): Scope(model, tokenizer)")
-    return InProcessEngine(model, tokenizer)
 
 
-def _name_of(engine: Engine) -> str:
-    model = getattr(engine, "model", engine)
+def _check_assistant(assistant: Any) -> None:
+    if assistant is None:
+        return
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    model, tokenizer = assistant if isinstance(assistant, tuple) and len(assistant) == 2 else (assistant, None)
+    if not isinstance(model, PreTrainedModel) or not isinstance(tokenizer, (PreTrainedTokenizerBase, type(None))):
+        raise TypeError(
+            f"the assistant cannot be {brief(assistant)}; give a transformers model, or (model, tokenizer), or a hub "
+            "id, a folder, a GGUF file, or 'demo'"
+        )
+
+
+def _name_of(engine: Any) -> str:
+    """Return the name of an engine's model, or of a model."""
+    model = getattr(engine, "model", engine) if _is_engine(engine) else engine
     name = str(getattr(getattr(model, "config", None), "name_or_path", "") or "")
     path = Path(name)
     return (path.name if path.is_absolute() else name) or type(model).__name__

@@ -1,4 +1,6 @@
-r"""A record as coloured text in self-contained, static HTML. No scripts, no style sheet, no theme.
+r"""A run as coloured text in self-contained, static HTML. No scripts, no style sheet, no theme.
+
+Lanes stand one below the other, and what an encoder read apart, above the lanes of its prompt.
 
 Hosts sanitise HTML: inline hex colours stay, ``<style>`` and ``hsl()`` go. So the text stands on its own white paper,
 which reads the same on a light and a dark page. Text of the model is escaped; bytes that are no character are shown as
@@ -13,12 +15,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..kernel_side.record.record import Alternative, Record, Token
-    from ..kernel_side.run import Run
-    from ..kernel_side.settings import Settings
+from .captions import lane_labels, source_labels
 
-__all__ = ["caption", "static_html"]
+if TYPE_CHECKING:
+    from ..kernel_side.record.record import Alternative, Token
+    from ..kernel_side.run import Run
+
+__all__ = ["static_html"]
 
 PAPER, INK, FAINT, PROMPT, BORDER = "#ffffff", "#1d2026", "#5a6068", "#e9ecf1", "#d0d4da"
 RAMP = ("#ffffff", "#fff1de", "#fee4bf", "#fdd49e", "#fdbb84", "#fc9c6a", "#f2785a")
@@ -27,18 +30,18 @@ LIMITS = (0.9, 0.7, 0.5, 0.3, 0.1, 0.02)
 """Least probability of each colour but the last."""
 
 MOST_TOKENS = 4000
-"""Drawn with colours; what follows is plain text, or the notebook would grow by megabytes."""
+"""Drawn with colours, of all lanes together; what follows is plain text, or the notebook would grow by megabytes."""
 _TITLED_ALTERNATIVES = 3
-_OBSERVE = ("alternatives", "prompt_probabilities", "keep")
-"""Settings that change no token."""
+_TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
+_LABEL = f"color:{FAINT};font-size:12px;margin:6px 0 0"
 
 
-def static_html(record: Record, *, caption: str = "", css_class: str | None = None) -> str:
-    """Draw a record, coloured by the model's own probability of each token.
+def static_html(run: Run, *, caption: str = "", css_class: str | None = None) -> str:
+    """Draw a run, coloured by the model's own probability of each token.
 
     Parameters
     ----------
-    record : Record
+    run : Run
     caption : str
         Plain text above it: the model, the settings, how the run ended.
     css_class : str, optional
@@ -49,42 +52,34 @@ def static_html(record: Record, *, caption: str = "", css_class: str | None = No
     str
         One ``div``; titles tell probability, surprisal, rank and the best alternatives.
     """
-    tokens = record[:]
-    groups = [list(members) for _, members in itertools.groupby(tokens, key=lambda token: token.group)]
-    drawn = list(itertools.takewhile(lambda group: group[-1].position < MOST_TOKENS, groups))
-    body = "".join(map(_group, drawn))
-    rest = "".join(map(_shown, groups[len(drawn) :]))
-    if rest:
-        body += f'<span title="tokens after the first {MOST_TOKENS} are not coloured">{_escape(rest)}</span>'
+    left = MOST_TOKENS
+    blocks = []
+    for source, label, lane in zip(source_labels(run.recording), lane_labels(run), run.lanes, strict=True):
+        if source and lane.source is not None:
+            left, text = _text(lane.source[:], left)
+            style = f"border-left:2px solid {BORDER};padding-left:10px"
+            blocks.append(f'<div style="{_LABEL}">{_escape(source)}</div><div style="{_TEXT};{style}">{text}</div>')
+        left, text = _text(lane.record[:], left)
+        above = f'<div style="{_LABEL}">{_escape(label)}</div>' if label else ""
+        blocks.append(f'{above}<div style="{_TEXT}">{text}</div>')
     attribute = f' class="{html.escape(css_class)}"' if css_class else ""
     return (
         f'<div{attribute} style="background:{PAPER};color:{INK};border:1px solid {BORDER};border-radius:4px;'
         f'padding:8px 12px;margin:4px 0"><div style="color:{FAINT};font-size:12px;margin-bottom:6px">'
-        f"{_escape(caption)}{' · ' if caption else ''}{_legend()}</div>"
-        f'<div style="white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7">{body}</div></div>'
+        f"{_escape(caption)}{' · ' if caption else ''}{_legend()}</div>{''.join(blocks)}</div>"
     )
 
 
-def caption(run: Run, model: str) -> str:
-    """Say in one line what a run is and where it stands."""
-    status = run.status()
-    end = status.error or status.why
-    state = f"{status.state} ({end})" if end else status.state
-    return f"{model}, {_settings(run.settings)}, {status.generated} tokens, {state}"
-
-
-def _settings(settings: Settings) -> str:
-    """Name the strategy and what a reader needs to get these tokens again: what differs from the defaults."""
-    fields = type(settings).model_fields
-    told = {
-        name: value
-        for name, value in settings
-        if value != fields[name].default and name not in ("strategy", "seed", "max_new_tokens") and name not in _OBSERVE
-    }
-    if settings.strategy != "greedy":
-        told["seed"] = settings.seed
-    details = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())
-    return f"{settings.strategy} ({details})" if details else settings.strategy
+def _text(tokens: Sequence[Token], left: int) -> tuple[int, str]:
+    """Draw a record, with colours while there are some left; return how many are left then, too."""
+    groups = [list(members) for _, members in itertools.groupby(tokens, key=lambda token: token.group)]
+    drawn = list(itertools.takewhile(lambda group: group[-1].position < left, groups))
+    body = "".join(map(_group, drawn))
+    rest = "".join(map(_shown, groups[len(drawn) :]))
+    if rest:
+        body += f'<span title="tokens after the first {MOST_TOKENS} are not coloured">{_escape(rest)}</span>'
+        return 0, body
+    return left - len(tokens), body
 
 
 def _legend() -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import traitlets
 from pydantic import ValidationError
 
-from ..kernel_side.request import ChatMessage, Problem, Request, SettingsError, make_settings
+from ..kernel_side.request import ChatMessage, Problem, Request, SettingsError, is_batch, make_settings
 from . import wire
 
-__all__ = ["CHECKS", "MEASURES", "Checked", "InvalidValueError", "brief", "flat", "plain_prompt", "wire_problems"]
+__all__ = ["CHECKS", "MEASURES", "Checked", "InvalidValueError", "brief", "flat", "wire_problems"]
 
 MEASURES = ("probability", "surprisal", "entropy", "rank", "latency")
 
@@ -40,8 +40,14 @@ def check_settings(value: object) -> dict[str, Any]:
         raise InvalidValueError(error.problems) from None
 
 
-def check_prompt(value: object) -> str | list[dict[str, str]]:
-    """Return a prompt as text or as plain chat messages; an empty one may stand here, it only cannot run."""
+def check_prompt(value: object) -> Any:
+    """Return a text, plain chat messages, or a batch of them; an empty one may stand here, it only cannot run."""
+    if is_batch(value):
+        return [_check_one(prompt) for prompt in cast("Sequence[object]", value)]
+    return _check_one(value)
+
+
+def _check_one(value: object) -> str | list[dict[str, str]]:
     if isinstance(value, str):
         return value
     reason = f"a prompt cannot be a {type(value).__name__}"
@@ -50,7 +56,9 @@ def check_prompt(value: object) -> str | list[dict[str, str]]:
             return [ChatMessage.model_validate(message).model_dump() for message in value]
         except ValidationError as error:
             reason = f"a chat message is not right: {error.errors()[0]['msg']}"
-    way_out = "Give a text, or a list of chat messages like {'role': 'user', 'content': '...'}."
+    way_out = (
+        "Give a text, or a list of chat messages like {'role': 'user', 'content': '...'}, or a list of such prompts."
+    )
     raise InvalidValueError([Problem("prompt", value, reason, way_out)])
 
 
@@ -102,12 +110,6 @@ class Checked(traitlets.TraitType[Any, Any]):
 def flat(request: Request) -> dict[str, Any]:
     """Return the settings of a request as the trait holds them."""
     return request.settings.model_dump(mode="json")
-
-
-def plain_prompt(request: Request) -> str | list[dict[str, str]]:
-    """Return the prompt of a request as the trait holds it."""
-    prompt = request.prompt
-    return prompt if isinstance(prompt, str) else [message.model_dump() for message in prompt]
 
 
 def wire_problems(problems: Sequence[Problem]) -> list[wire.WireProblem]:

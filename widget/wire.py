@@ -6,12 +6,13 @@ describes messages: :mod:`genscope.widget.frames` makes them, :mod:`genscope.wid
 How a run travels
 -----------------
 Kernel to front end: one ``begin``, then ``data`` and ``rows`` frames, ``beat`` (once a second while the run lives, so
-that a lost tail shows as a gap), and one ``end``. A run has one record a *track*: first one for each lane (a sequence),
-then one for each source that an encoder reads. ``data`` carries tokens of one track, and its ``seq`` is the index of the
-first; ``rows`` carries rows of a table beside the records (rounds of assisted decoding, steps and choices of a beam
-search), and its ``seq`` is the index of the first. The front end ignores another run's frames, skips an overlap, and
-answers a gap with ``pull``; the kernel answers a pull from 0 with ``begin`` again, then slices, then ``end`` if the run
-is over.
+that a lost tail shows as a gap), and one ``end``. A run has one record a *track*: first one for each lane (a
+sequence), then one for each source that an encoder reads. ``data`` carries tokens of one track, and its ``seq`` is the
+index of the first; ``rows`` carries rows of a table beside the records (rounds of assisted decoding, steps and choices
+of a beam search), and its ``seq`` is the index of the first. The front end ignores another run's frames, skips an
+overlap, and answers a gap with ``pull``; the kernel answers a pull of everything with ``begin`` again, and any pull
+with slices and, if the run is over, ``end``. Tracks and tables take turns, so nothing is to be read from the order of
+their frames.
 
 Texts of tokens are sent once: each track has an append-only table of strings, columns hold indices into it, and a frame
 carries the strings that its tokens are the first to need. A front end that holds the tokens before ``seq`` therefore
@@ -196,7 +197,8 @@ class WireFinished(TypedDict):
 
     step: int
     candidate: int
-    score: float
+    #: Log-probability over ``length ** length_penalty``; null is a probability of exactly zero.
+    score: float | None
 
 
 class WireBeamStep(TypedDict):
@@ -228,7 +230,8 @@ class WireBeamChoice(TypedDict):
     #: -1 where the search had nothing for this lane.
     step: int
     candidate: int
-    score: float
+    #: Null where the search had nothing, or nothing possible, for this lane.
+    score: float | None
 
 
 class RoundRows(TypedDict):
@@ -422,7 +425,8 @@ class RunCommand(TypedDict):
 class Pull(TypedDict):
     """Send rows again.
 
-    With ``track`` or ``table`` those of that one from ``start`` on; else everything. Without ``run`` of the current run.
+    With ``track`` or ``table`` those of that one from ``start`` on; else everything. Without ``run`` of the current
+    run; of another run than that, everything of the current one.
     """
 
     kind: Literal["pull"]

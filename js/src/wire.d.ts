@@ -162,7 +162,7 @@ export interface WireBeamStep {
  */
 export interface WireFinished {
   candidate: number;
-  score: number;
+  score: number | null;
   step: number;
 }
 /**
@@ -183,7 +183,7 @@ export interface WireBeamChoice {
   candidate: number;
   lane: number;
   prompt: number;
-  score: number;
+  score: number | null;
   step: number;
 }
 /**
@@ -326,7 +326,8 @@ export interface RunCommand {
 /**
  * Send rows again.
  *
- * With ``track`` or ``table`` those of that one from ``start`` on; else everything. Without ``run`` of the current run.
+ * With ``track`` or ``table`` those of that one from ``start`` on; else everything. Without ``run`` of the current
+ * run; of another run than that, everything of the current one.
  */
 export interface Pull {
   kind: "pull";

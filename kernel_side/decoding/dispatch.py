@@ -31,6 +31,7 @@ def run_loop(
     commit: Callable[[Step], bool],
     conclude: Callable[[BeamResult], None],
     draws: contextlib.AbstractContextManager[object] | None = None,
+    hidden_layers: tuple[int, ...] | None = None,
 ) -> Any:
     """Run the library's own loop for these settings, tapped.
 
@@ -46,6 +47,8 @@ def run_loop(
         Gets what a beam search chose, once, when it has ended.
     draws : context manager, optional
         Entered around the choice of each token.
+    hidden_layers : tuple of int, optional
+        Which hidden states a step output carries; None for all.
 
     Returns
     -------
@@ -57,11 +60,8 @@ def run_loop(
     UnobservableError
         For a decoding strategy whose loop is not tapped.
     """
-    tap = _make_tap(call, fields, commit, draws)
-    for field in ("attentions", "hidden_states"):
-        if field in fields:
-            # Asked of the forward pass only: what the loop accumulates stays as the caller wants it.
-            call.model_kwargs[f"output_{field}"] = True
+    tap = _tap_of(call)(fields, commit, draws, hidden_layers)
+    tap.ask(call.generation_config, call.model_kwargs)
     try:
         if isinstance(tap, BeamTap):
             return run_beams(call, tap, conclude)
@@ -70,16 +70,11 @@ def run_loop(
         tap.close()
 
 
-def _make_tap(
-    call: Call,
-    fields: frozenset[Field],
-    commit: Callable[[Step], bool],
-    draws: contextlib.AbstractContextManager[object] | None,
-) -> Tap | BeamTap | AssistedTap:
-    """Make the tap for these settings."""
+def _tap_of(call: Call) -> type[Tap | BeamTap | AssistedTap]:
+    """Return the tap for these settings."""
     mode = call.generation_config.get_generation_mode(call.assistant_model)
     if mode not in _TAPS:
         observed = ", ".join(str(known.value) for known in _TAPS)
         msg = f"the decoding strategy {mode.value!r} cannot be observed; observed are: {observed}"
         raise UnobservableError(msg)
-    return _TAPS[mode](fields, commit, draws)
+    return _TAPS[mode]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
-from .tap import Tap
+from .tap import LoopTap
 
 __all__ = ["Forward", "last_logits", "process", "select_rows"]
 
@@ -29,13 +29,11 @@ class Forward:
         What the next forward pass is given beside the ids.
     """
 
-    def __init__(self, model: Any, config: GenerationConfig, model_kwargs: dict[str, Any], tap: Tap) -> None:
+    def __init__(self, model: Any, config: GenerationConfig, model_kwargs: dict[str, Any], tap: LoopTap) -> None:
         self.model = model
         self.config = config
         self.kwargs = dict(model_kwargs)
-        for field in ("attentions", "hidden_states"):
-            if field in tap.fields:
-                self.kwargs[f"output_{field}"] = True
+        tap.ask(config, self.kwargs)
         self._begun = False
 
     @property

@@ -7,20 +7,26 @@ knows streamers and steps; how a loop is tapped is in ``tap``.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from ..streaming.base import StepStreamer
 from ..streaming.outputs import Field, Output, PromptOutput, Step
 from .dispatch import run_loop
 from .own_loop import OwnLoop
 from .randomness import SeededDraws
-from .tap import Call, Tap
-from .tap_prompt import check_fields_of_model, prompt_logits, prompt_of, source_of
+from .tap import Call
+from .tap_prompt import check_fields_of_model, hidden_layers_of, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
 
@@ -30,7 +36,10 @@ def observe(
     seed: int | None = None,
     stop: Callable[[], bool] | None = None,
     assistant_model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None,
     loop: OwnLoop | None = None,
+    hidden_layers: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -57,10 +66,18 @@ def observe(
         its finished and live hypotheses.
     assistant_model : PreTrainedModel, optional
         Drafts tokens that the model checks, several a forward pass. Give it here and not to ``generate`` itself, which
-        would drop it silently. The model must have the same vocabulary.
+        would drop it silently. The model must have the same vocabulary, or both tokenizers must be given.
+    tokenizer, assistant_tokenizer : PreTrainedTokenizerBase, optional
+        Of the model and of the draft model, where they differ: the draft's text is tokenized anew (universal assisted
+        decoding). Where tokens are drawn, such drafts have no probabilities, and the draws are not those that
+        ``generate`` would make, whose way of drawing is not sound: see ``decoding.tap_assisted.run_assisted``.
     loop : OwnLoop, optional
         A decoding loop that transformers does not have, to run in place of the library's: ``ContrastiveSearch``,
         ``DoLa`` or ``DiverseBeamSearch``, with its settings.
+    hidden_layers : sequence of int, optional
+        Which hidden states a step output carries, in this order: 0 is the embeddings, ``n`` the output of the ``n``-th
+        layer, ``-1`` the last one's. All by default. What ``generate`` returns, and what an encoder gives once, stays
+        whole.
 
     Returns
     -------
@@ -69,10 +86,12 @@ def observe(
 
     Raises
     ------
+    ValueError
+        For ``hidden_layers`` that are none or no integers, and for tokenizers without each other or a draft model.
     UnobservableError
         From ``generate``: for a decoding strategy that is not observed, attentions asked of a model whose attention
-        implementation does not return them, prompt logits asked of an encoder-decoder model, or a draft model with
-        another vocabulary.
+        implementation does not return them (see :func:`~.model_view.view_of`), layers that the model does not have,
+        prompt logits asked of an encoder-decoder model, or a draft model with another vocabulary and no tokenizers.
 
     Notes
     -----
@@ -85,7 +104,10 @@ def observe(
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
-    observation = _Observation(streamers, seed, stop, loop)
+    if (tokenizer is None) != (assistant_tokenizer is None) or (tokenizer is not None and assistant_model is None):
+        msg = "tokenizer and assistant_tokenizer are for a draft model with another tokenizer; give both, and it"
+        raise ValueError(msg)
+    observation = _Observation(streamers, seed, stop, loop, _check_layers(hidden_layers))
 
     # A plain function: generate looks at its signature.
     def custom_generate(
@@ -107,6 +129,8 @@ def observe(
                 model_kwargs,
                 inputs_tensor,
                 assistant_model,
+                tokenizer,
+                assistant_tokenizer,
             )
         )
 
@@ -127,11 +151,13 @@ class _Observation:
         seed: int | None,
         stop: Callable[[], bool] | None,
         loop: OwnLoop | None,
+        hidden_layers: tuple[int, ...] | None,
     ) -> None:
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
         self._loop = loop
+        self._hidden_layers = hidden_layers
         self._used = False
 
     def decode(self, call: Call) -> Any:
@@ -140,21 +166,11 @@ class _Observation:
         error: BaseException | None = None
         try:
             check_fields_of_model(call.model, fields)
-            if self._loop is not None:
-                self._loop.check_streamers(self._streamers)
+            layers = hidden_layers_of(call.model, self._hidden_layers)
             self._put_prompt(call, fields)
             draws = None if self._seed is None else SeededDraws(self._seed)
-            if self._loop is not None:
-                return self._loop.run(
-                    Tap(fields, self._commit, draws),
-                    call.model,
-                    call.input_ids,
-                    call.logits_processor,
-                    call.stopping_criteria,
-                    call.generation_config,
-                    call.model_kwargs,
-                )
-            return run_loop(call, fields, self._commit, self._put, draws)
+            run = run_loop if self._loop is None else self._loop.run
+            return run(call, fields, self._commit, self._put, draws, layers)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught
             raise
@@ -200,3 +216,13 @@ class _Observation:
                 failures.append(failure)
         if failures:
             raise failures[0]
+
+
+def _check_layers(layers: Sequence[int] | None) -> tuple[int, ...] | None:
+    if layers is None:
+        return None
+    chosen: tuple[Any, ...] = tuple(layers)
+    if not chosen or not all(isinstance(layer, int) and not isinstance(layer, bool) for layer in chosen):
+        msg = f"hidden_layers is {layers!r}; give layers by number, such as [-1] for the last one, or None for all"
+        raise ValueError(msg)
+    return chosen

@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from ..streaming.outputs import Field, Step, StepOutput
 
@@ -55,6 +61,8 @@ class Call:
     model_kwargs: dict[str, Any]
     inputs_tensor: torch.Tensor | None = None
     assistant_model: PreTrainedModel | None = None
+    tokenizer: PreTrainedTokenizerBase | None = None
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None
 
 
 class LoopTap:
@@ -68,6 +76,8 @@ class LoopTap:
         Gets each step output; returns True to end the loop for all rows after this step.
     draws : context manager, optional
         Entered around the choice of each token, see :class:`~.randomness.SeededDraws`.
+    hidden_layers : tuple of int, optional
+        Which hidden states a step output carries, counted from 0, the embeddings; None for all.
     """
 
     def __init__(
@@ -75,13 +85,28 @@ class LoopTap:
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
         self.fields = fields
+        self._hidden_layers = hidden_layers
         self._commit = commit
         self._draws = draws
         self._choosing = contextlib.ExitStack()
         self._parts: dict[str, Any] = {}
         self._step = 0
+
+    def ask(self, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
+        """Ask the forward passes for what a step output carries.
+
+        Asked of them alone: what a loop accumulates stays as the caller of ``generate`` wants it.
+        """
+        if "attentions" in self.fields:
+            model_kwargs["output_attentions"] = True
+        if "hidden_states" in self.fields:
+            returned = config.return_dict_in_generate and config.output_hidden_states
+            # A list of layers keeps the others from being held at all, by models that know of it (transformers 5.24).
+            every = self._hidden_layers is None or returned
+            model_kwargs["output_hidden_states"] = True if every else list(self._hidden_layers or ())
 
     def begin_choice(self) -> None:
         """Draw from this run's generator from here on."""
@@ -102,7 +127,10 @@ class LoopTap:
         prefix = "decoder_" if hasattr(outputs, "decoder_hidden_states") else ""
         for field in ("attentions", "hidden_states"):
             if field in self.fields:
-                yield field, getattr(outputs, prefix + field)
+                value = getattr(outputs, prefix + field)
+                if field == "hidden_states" and self._hidden_layers is not None:
+                    value = tuple(value[layer] for layer in self._hidden_layers)
+                yield field, value
         if prefix and "attentions" in self.fields:
             yield "cross_attentions", outputs.cross_attentions
 
@@ -121,8 +149,9 @@ class Tap(LoopTap):
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(fields, commit, draws)
+        super().__init__(fields, commit, draws, hidden_layers)
         self._finished: torch.Tensor | None = None
 
     def on_logits(self, logits: torch.Tensor, scores: torch.Tensor) -> None:

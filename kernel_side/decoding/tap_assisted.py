@@ -1,4 +1,4 @@
-"""Taps the library's assisted decoding: a draft model, prompt lookup, early exit.
+"""Taps the library's assisted decoding: a draft model (also with another tokenizer), prompt lookup, early exit.
 
 The loop makes a generator of drafts for each run; its two methods, called before and after the checking forward pass,
 give the drafts and the scores. The commit is at the stopping criteria, once a round.
@@ -7,6 +7,7 @@ give the drafts and the scores. The commit is at the stopping criteria, once a r
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -29,11 +30,13 @@ class AssistedTap(LoopTap):
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(fields, commit, draws)
+        super().__init__(fields, commit, draws, hidden_layers)
         self._length = 0  # before the round
         self._drafted = torch.zeros(1, 0, dtype=torch.long)
         self._logits: torch.Tensor | None = None
+        self._positions = 0  # with the drafts, and with what a cache held before the run
 
     def on_drafts(self, length: int, candidates: torch.Tensor, draft_scores: torch.Tensor | None) -> None:
         """Take the sequence ``(1, length + drafts)`` that will be checked, and what the drafts were chosen from."""
@@ -47,11 +50,15 @@ class AssistedTap(LoopTap):
         if "logits" in self.fields:
             drafts = self._drafted.shape[1]
             self._logits = outputs.logits[:, -drafts - 1 :].to(dtype=torch.float32, copy=True)
+        if "attentions" in self.fields:
+            self._positions = int(outputs.cache.get_seq_length())  # now: the cache is cropped to the kept drafts next
         self.begin_choice()
 
     def on_choice(self, scores: torch.Tensor, accepted: int) -> None:
         """Take the processed scores ``(1, drafts + 1, vocabulary)`` once the tokens are chosen."""
         self.close()
+        if "scores" in self.fields:
+            self._parts["check_scores"] = scores
         for field, value in (("scores", scores), ("logits", self._logits)):
             if field in self.fields and value is not None:
                 self._parts[field] = tuple(value[:, index, :] for index in range(accepted + 1))
@@ -60,13 +67,35 @@ class AssistedTap(LoopTap):
         """Leave it to :meth:`on_round`, which knows how many tokens there are."""
 
     def on_round(self, outputs: Any, tokens: int) -> None:
-        """Take the states of the checking pass, split among the round's tokens as the library splits them."""
+        """Take the states of the checking pass, split among the round's tokens as the library does and as is right."""
         is_first = self._step == 0
         for name, value in self._states(outputs):
             added = self._length + tokens if is_first else tokens
             decoder = {"is_decoder_attention": True} if name == "attentions" else {}
             split = _split_model_outputs(() if is_first else ((),), value, self._length, added, **decoder)
-            self._parts[name] = split if is_first else split[1:]
+            given = split if is_first else split[1:]
+            self._parts[name] = given
+            self._parts[f"own_{name}"] = tuple(
+                tuple(self._own_rows(layer, theirs, index, name) for layer, theirs in zip(value, of_token, strict=True))
+                for index, of_token in enumerate(given)
+            )
+
+    def _own_rows(self, value: torch.Tensor, theirs: torch.Tensor, index: int, name: str) -> torch.Tensor:
+        """Return the rows of a layer that the token with this index in the round was decided by.
+
+        ``theirs`` are those that the library takes for them; where they are the same, it is the same tensor.
+        """
+        is_prompt = self._step == 0 and index == 0
+        drafts = self._drafted.shape[1]
+        stop = value.shape[-2] - drafts + index  # the last row is the last draft's, whatever was cached before
+        start = 0 if is_prompt else stop - 1
+        width = value.shape[-1]
+        if name == "attentions":
+            # Of the keys, too, the last is the last draft's: a sliding window has dropped some in front. Only a static
+            # cache has more of them than there are positions, behind.
+            width = min(width, self._positions) - drafts + index
+        own = value[..., start:stop, :width]
+        return theirs if (is_prompt or self._step) and own.shape == theirs.shape else own
 
     def on_tokens(self, sequences: torch.Tensor, done: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Commit a round; see :meth:`.tap.Tap.on_tokens`."""
@@ -112,7 +141,12 @@ class _AssistedModel(TappedModel[AssistedTap]):
         self._tap.on_round(outputs, kwargs["num_new_tokens"])
         return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
 
-    def _get_candidate_generator(self, **kwargs: Any) -> Any:
+    def _get_candidate_generator(self, *, generation_config: Any, **kwargs: Any) -> Any:
+        if kwargs["assistant_tokenizer"] is not None and generation_config.do_sample:
+            # What the library would make here is not sound, see `run_assisted`.
+            generation_config = copy.copy(generation_config)
+            generation_config.do_sample = False
+        kwargs["generation_config"] = generation_config
         drafter = self._model._get_candidate_generator(**kwargs)  # noqa: SLF001 - the tap
         if drafter.requires_model_outputs:
             msg = (
@@ -154,25 +188,38 @@ def check_assistance(call: Call) -> None:
     ValueError
         What the library says.
     UnobservableError
-        For a draft model with a vocabulary of another size.
+        For a draft model with a vocabulary of another size, without both tokenizers.
     """
     model: Any = call.model
     assistant = call.assistant_model
     if assistant is None:
         return
+    handed: dict[str, Any] = {"assistant_model": assistant}
     own, other = (one.config.get_text_config().vocab_size for one in (model, assistant))
     if own != other:
-        msg = (
-            f"drafts by a model with {other} tokens for a model with {own} need both tokenizers, which observe() "
-            "cannot pass on; use a draft model with the same tokenizer, or prompt_lookup_num_tokens"
-        )
-        raise UnobservableError(msg)
+        if call.assistant_tokenizer is None:
+            msg = (
+                f"drafts by a model with {other} tokens for a model with {own} need both tokenizers; pass tokenizer= "
+                "and assistant_tokenizer= to observe(), or use a draft model with the same tokenizer, or "
+                "prompt_lookup_num_tokens"
+            )
+            raise UnobservableError(msg)
+        # Only then: the library takes vocabularies of one size for one vocabulary, and refuses tokenizers.
+        handed |= {"tokenizer": call.tokenizer, "assistant_tokenizer": call.assistant_tokenizer}
     mode = call.generation_config.get_generation_mode(assistant)
-    model._validate_generation_mode(mode, call.generation_config, {"assistant_model": assistant})  # noqa: SLF001 - the tap
+    model._validate_generation_mode(mode, call.generation_config, handed)  # noqa: SLF001 - the tap
 
 
 def run_assisted(call: Call, tap: AssistedTap) -> Any:
-    """Run the library's assisted decoding, tapped; returns what it returns."""
+    """Run the library's assisted decoding, tapped; returns what it returns.
+
+    A draft model with another tokenizer drafts text, which is tokenized anew. Where tokens are drawn, too, its drafts
+    have no probabilities here, like those of a look-up: each token is drawn from the model's own distribution, and a
+    draft is kept where it is the token that was drawn. The library (transformers 5.24) would choose its
+    ``UniversalSpeculativeDecodingGenerator``, which is not sound: it prunes head and embeddings of the draft model
+    itself, for good, and keeps that for the next draft model of these tokenizers; and it hands the draft's
+    probabilities to the model's tokens in the order of ids, having computed them in the order of ``get_vocab()``.
+    """
     check_assistance(call)
     loop: Any = type(call.model)
     return loop._assisted_decoding(  # noqa: SLF001 - the tap
@@ -183,5 +230,7 @@ def run_assisted(call: Call, tap: AssistedTap) -> Any:
         generation_config=call.generation_config,
         inputs_tensor=call.inputs_tensor,
         assistant_model=call.assistant_model,
+        tokenizer=call.tokenizer,
+        assistant_tokenizer=call.assistant_tokenizer,
         **call.model_kwargs,
     )

@@ -29,8 +29,9 @@ class BeamTap(LoopTap):
         fields: frozenset[Field],
         commit: Callable[[Step], bool],
         draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(fields, commit, draws)
+        super().__init__(fields, commit, draws, hidden_layers)
         self.stopped = False
         self._finished_labels: torch.Tensor | None = None
         self._pool: tuple[torch.Tensor, torch.Tensor] | None = None  # scores, beam indices

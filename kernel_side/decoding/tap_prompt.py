@@ -5,7 +5,7 @@ Passes of its own where the run's own pass does not give what was asked for, so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,14 @@ from transformers import PreTrainedModel
 from ..streaming.outputs import Field, PromptOutput, SourceOutput
 from .tap import Call, UnobservableError
 
-__all__ = ["attention_implementation", "check_fields_of_model", "prompt_logits", "prompt_of", "source_of"]
+__all__ = [
+    "attention_implementation",
+    "check_fields_of_model",
+    "hidden_layers_of",
+    "prompt_logits",
+    "prompt_of",
+    "source_of",
+]
 
 
 def attention_implementation(model: PreTrainedModel) -> str:
@@ -35,12 +42,32 @@ def check_fields_of_model(model: PreTrainedModel, fields: frozenset[Field]) -> N
     if "attentions" in fields and implementation != "eager":
         msg = (
             f"attentions cannot be observed with the attention implementation {implementation!r}, which returns none; "
-            "call model.set_attn_implementation('eager') first"
+            "run a view of it, view_of(model, attention='eager').generate(...), which leaves the model as it is"
         )
         raise UnobservableError(msg)
     if "prompt_logits" in fields and model.config.is_encoder_decoder:
         msg = "an encoder-decoder model has no logits of its prompt, which its encoder reads; leave prompt_logits out"
         raise UnobservableError(msg)
+
+
+def hidden_layers_of(model: PreTrainedModel, layers: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return layers counted from the front, None for all.
+
+    Raises
+    ------
+    UnobservableError
+        For a layer that the model, of an encoder-decoder model the decoder, does not have.
+    """
+    if layers is None:
+        return None
+    count: int = model.config.get_text_config(decoder=True).num_hidden_layers + 1
+    if wrong := [layer for layer in layers if not -count <= layer < count]:
+        msg = (
+            f"hidden_layers has {wrong}, but {type(model).__name__} has the hidden states 0 (the embeddings) "
+            f"to {count - 1} (the last layer's); negative numbers to {-count} count from the end"
+        )
+        raise UnobservableError(msg)
+    return tuple(layer % count for layer in layers)
 
 
 def prompt_of(call: Call) -> tuple[PromptOutput, torch.Tensor | None]:

@@ -16,7 +16,7 @@ from ..request import Request
 from .turnstile import Turnstile
 
 if TYPE_CHECKING:
-    from ..observation.states import States
+    from ..observation.looks import Looks
 
 __all__ = ["Engine", "Job", "Outcome", "Progress"]
 
@@ -28,7 +28,8 @@ class Outcome:
     Attributes
     ----------
     whys : tuple of (str or None)
-        For each lane ``"eos"``, ``"stop string '...'"`` or ``"length"``; None where it was told to stop first.
+        For each lane ``"eos"``, ``"stop string '...'"``, ``"length"``, or ``"no hypothesis"`` where a beam search had
+        none for it; None where it was told to stop first.
     output : object
         What the engine returns in full; of the in-process engine the library's ``GenerateDecoderOnlyOutput``.
     """
@@ -63,16 +64,17 @@ class Job(Protocol):
         With the seed that is used.
     recording : Recording
         Its tables grow while the job executes.
-    states : States or None
-        Attention and hidden states, where the request asks for any.
     """
 
     request: Request
     recording: Recording
-    states: States | None
 
     @property
     def progress(self) -> Progress: ...
+
+    @property
+    def looks(self) -> Looks | None:
+        """What can be looked at; None where the engine never keeps any such thing."""
 
     @property
     def busy(self) -> float:
@@ -92,6 +94,9 @@ class Job(Protocol):
 
 class Engine(Protocol):
     """Executes requests.
+
+    An engine may also have ``context`` (tokens), ``chat`` (whether it takes conversations), ``unavailable()``
+    (strategies that it cannot run, and why) and ``costs()`` (what observing costs).
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """The engine that runs a ``transformers`` model in this process.
 
-It turns a request into token ids and ``generate`` arguments, checks both against the model, and runs the observed
-``generate`` with a recorder. Threads and states: ``run``. How a loop is observed: ``decoding``.
+It checks requests against its model. How prompts become ids is in ``inputs``, how a strategy runs in ``plan``, running
+in ``job``. Threads and states: ``run``. How a loop is observed: ``decoding``.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import dataclasses
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..decoding.observe import observe
-from ..decoding.tap_prompt import attention_implementation
-from ..record.record import Record
-from ..record.recorder import Clock, Recorder
-from ..request import Observable, Problem, Request, SettingsError
-from .base import Outcome
+from ..observation.costs import Cost, measure_costs
+from ..observation.lens import LogitLens
+from ..request import Problem, Request, SettingsError
+from ..settings import Guidance
+from .inputs import context_of, tokenize
+from .job import InProcessJob
+from .plan import Draft, make_plan, unavailable
 from .turnstile import Turnstile
 
 __all__ = ["InProcessEngine"]
@@ -36,8 +36,10 @@ class InProcessEngine:
     Parameters
     ----------
     model : PreTrainedModel
-        A decoder-only language model. Never changed.
+        A decoder-only language model, or an encoder-decoder one that reads text. Never changed.
     tokenizer : PreTrainedTokenizerBase
+    assistant : PreTrainedModel or tuple of PreTrainedModel and PreTrainedTokenizerBase, optional
+        Drafts for the strategy ``"assisted"``; with its tokenizer where that is another one.
 
     Attributes
     ----------
@@ -45,27 +47,59 @@ class InProcessEngine:
         Shared by all engines on this model object.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        if model.config.is_encoder_decoder:
-            msg = f"{type(model).__name__} is an encoder-decoder model; give a decoder-only language model"
-            raise ValueError(msg)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        assistant: PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
+    ) -> None:
         self.model: Any = model  # its generate() has no usable type
         self.tokenizer = tokenizer
+        self.draft = (
+            None if assistant is None else Draft(*(assistant if isinstance(assistant, tuple) else (assistant,)))
+        )
+        self._lens: LogitLens | None = None
+        self._costs: dict[str, Cost] | None = None
         with _turnstiles_lock:
             self.turnstile = _turnstiles.setdefault(model, Turnstile())
 
     @property
     def context(self) -> int | None:
         """Tokens that fit into the model's context, None when its config does not say."""
-        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        return context_of(self.model)
 
     @property
     def chat(self) -> bool:
         """Whether the tokenizer has a chat template."""
         return bool(self.tokenizer.chat_template)
 
+    @property
+    def lens(self) -> LogitLens:
+        """Reads hidden states as the model's head does. Raises ``UnseenError`` where the head is not understood."""
+        if self._lens is None:
+            self._lens = LogitLens(self.model)
+        return self._lens
+
+    def unavailable(self) -> dict[str, str]:
+        """Return the strategies that this model cannot run, and why, for a person."""
+        return unavailable(self.model, self.draft)
+
+    def costs(self) -> dict[str, Cost]:
+        """Measure, once, what observing costs on this model: by the setting that switches it on.
+
+        Waits for the runs that are queued, and takes a second or so.
+        """
+        if self._costs is None:
+            ticket = self.turnstile.join()
+            try:
+                self.turnstile.wait(ticket, lambda: False)
+                self._costs = measure_costs(self.model)
+            finally:
+                self.turnstile.leave(ticket)
+        return self._costs
+
     def prepare(self, request: Request) -> InProcessJob:
-        """Check a request against the model, and tokenize its prompt.
+        """Check a request against the model, and tokenize its prompts.
 
         Parameters
         ----------
@@ -79,161 +113,54 @@ class InProcessEngine:
         Raises
         ------
         SettingsError
-            When the prompt gives no tokens, has one that the model does not know, does not fit, or needs a chat
-            template that is not there; when fewer tokens fit behind it than were asked for; when the model gives no
-            attentions that were to be kept.
+            When a prompt gives no tokens, has one that the model does not know, does not fit, or needs a chat template
+            that is not there; when fewer tokens fit behind it than were asked for; when the strategy, or something else
+            that was asked for, cannot be had of this model.
         """
+        ids = [tokenize(prompt, self.tokenizer, self.model) for prompt in request.prompts]
+        self._check_length(request, max(map(len, ids)))
+        self._check_negative(request)
+        plan = make_plan(request, self.model, self.draft)
         settings = request.settings
-        ids = self._tokenize(request)
-        self._check_ids(request, ids)
-        self._check_length(request, len(ids))
-        if "attentions" in settings.keep and attention_implementation(self.model) != "eager":
-            raise SettingsError(
-                [
-                    Problem(
-                        "keep",
-                        settings.keep,
-                        f"attentions are not given by the attention implementation "
-                        f"{attention_implementation(self.model)!r}",
-                        "Leave them out, or call model.set_attn_implementation('eager') first.",
-                    )
-                ]
-            )
         if settings.seed is None:
             # 32 bits are enough to tell runs apart, and easy to read and to type again.
             settings = settings.model_copy(update={"seed": secrets.randbits(32)})
-        return InProcessJob(self, dataclasses.replace(request, settings=settings), ids)
+        return InProcessJob(self, dataclasses.replace(request, settings=settings), ids, plan)
 
     def eos_ids(self) -> set[int]:
         """Return the token ids that end a sequence."""
         eos = self.model.generation_config.eos_token_id
         return set() if eos is None else set(torch.as_tensor(eos).reshape(-1).tolist())
 
-    def _tokenize(self, request: Request) -> list[int]:
-        prompt = request.prompt
-        if isinstance(prompt, str):
-            ids = list(self.tokenizer(prompt)["input_ids"])
-        else:
-            if not self.chat:
-                message = "the tokenizer has no chat template, so it cannot take chat messages"
-                raise SettingsError([Problem("prompt", prompt, message, "Give the prompt as text.")])
-            messages = [message.model_dump() for message in prompt]
-            try:
-                # To ids at once: rendering to text and tokenizing that would give a second BOS.
-                encoded: Any = self.tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=True, return_dict=True
-                )
-                ids = encoded["input_ids"]
-            except Exception as error:  # a template is a program of the model's author and may raise anything
-                message = f"the chat template refuses these messages: {error}"
-                raise SettingsError([Problem("prompt", prompt, message, "Change the roles or their order.")]) from error
-        if not ids:
-            raise SettingsError([Problem("prompt", prompt, "the prompt gives no tokens", "Type some text.")])
-        return ids
-
-    def _check_ids(self, request: Request, ids: list[int]) -> None:
-        """Refuse ids that the model does not have: on a GPU, looking one up breaks all later work too."""
-        size, largest = self.model.get_input_embeddings().weight.shape[0], max(ids)
-        if largest >= size:
-            token = self.tokenizer.decode([largest])
-            message = f"its token {token!r} has the id {largest}, but the model knows {size} tokens"
-            way_out = "Use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) first."
-            raise SettingsError([Problem("prompt", request.prompt, message, way_out)])
+    def pad_id(self) -> int:
+        """Return the id that fills rows: the model's own, the tokenizer's, or, since it is masked, any."""
+        known = (self.model.generation_config.pad_token_id, self.tokenizer.pad_token_id, *sorted(self.eos_ids()), 0)
+        return next(int(pad) for pad in known if pad is not None)
 
     def _check_length(self, request: Request, length: int) -> None:
+        """Check the longest prompt; of an encoder-decoder model it does not share the context with what follows."""
         context, wanted = self.context, request.settings.max_new_tokens
-        if context is None or length + wanted <= context:
+        if context is None:
             return
-        if length >= context:
+        apart = self.model.config.is_encoder_decoder
+        if length > context - (not apart):
             message = f"the prompt has {length} tokens, but the model's context holds {context}"
-            way_out = f"Shorten it to at most {context - 1} tokens."
-            raise SettingsError([Problem("prompt", request.prompt, message, way_out)])
-        room = context - length
-        message = f"{wanted} do not fit: the prompt takes {length} of the {context} tokens of the model's context"
-        raise SettingsError([Problem("max_new_tokens", wanted, message, f"Use at most {room}, or shorten the prompt.")])
+            way_out = f"Shorten it to at most {context - (not apart)}."
+            raise SettingsError([Problem("prompt", request.plain_prompt(), message, way_out)])
+        taken = 1 if apart else length
+        if taken + wanted > context:
+            message = f"{wanted} do not fit: the prompt takes {taken} of the {context} tokens of the model's context"
+            way_out = f"Use at most {context - taken}{'' if apart else ', or shorten the prompt'}."
+            raise SettingsError([Problem("max_new_tokens", wanted, message, way_out)])
 
-
-class InProcessJob:
-    """A request that fits the model. See :class:`~genscope.kernel_side.engines.base.Job`."""
-
-    def __init__(self, engine: InProcessEngine, request: Request, prompt_ids: list[int]) -> None:
-        self.request = request
-        self.prompt_ids = prompt_ids
-        self._engine = engine
+    def _check_negative(self, request: Request) -> None:
+        """Check the negative prompt: what is generated goes on behind it, too."""
         settings = request.settings
-        self._recorder = Recorder(
-            engine.tokenizer,
-            alternatives=settings.alternatives,
-            prompt_probabilities=settings.prompt_probabilities,
-        )
-
-    @property
-    def record(self) -> Record:
-        """The tokens so far."""
-        return self._recorder.record
-
-    @property
-    def busy(self) -> float:
-        """Seconds that measuring and recording took so far."""
-        return self._recorder.busy
-
-    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
-        """Generate, in this thread. See :meth:`~genscope.kernel_side.engines.base.Job.execute`."""
-        settings = self.request.settings
-        self._recorder.clock = clock
-        stop_string = _StopStrings(settings.stop_strings, self.record)
-        told_to_stop = False
-
-        def stop() -> bool:
-            nonlocal told_to_stop
-            found = stop_string.look()  # before a pause: the step that found it needs no further one
-            told_to_stop = not found and checkpoint()
-            return found or told_to_stop
-
-        output = self._engine.model.generate(
-            **self._inputs(),
-            **settings.generate_kwargs(),
-            **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
-            return_dict_in_generate=True,
-            **observe(self._recorder, seed=settings.seed, stop=stop),
-        )
-        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device.
-        output.cache = None
-        if told_to_stop:
-            return Outcome(None, output)
-        return Outcome(stop_string.why or self._why(), output)
-
-    def _inputs(self) -> dict[str, Any]:
-        ids = torch.tensor([self.prompt_ids], device=self._engine.model.device)
-        inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if self._engine.model.generation_config.pad_token_id is None:
-            inputs["pad_token_id"] = 0  # one row is never padded; naming any token keeps the library from warning
-        return inputs
-
-    def _why(self) -> str:
-        ended = self.request.settings.stop_at_eos and self.record[-1].id in self._engine.eos_ids()
-        return "eos" if ended else "length"
-
-
-class _StopStrings:
-    """Looks for stop strings in the generated text alone, so that none is found across the prompt's end.
-
-    The library's ``StopStringCriteria`` (transformers 5.24) also matches what the prompt began, and takes seconds to
-    build for a large vocabulary.
-    """
-
-    def __init__(self, strings: list[str], record: Record) -> None:
-        self._strings = strings
-        self._record = record
-        self._kept = max(map(len, strings), default=0) - 1
-        self._text = ""
-        self.why: str | None = None
-
-    def look(self) -> bool:
-        """Look at the text with the last token; True when it holds a stop string."""
-        if not self._strings:
-            return False
-        self._text += self._record[-1].text
-        self.why = next((f"stop string {string!r}" for string in self._strings if string in self._text), None)
-        self._text = self._text[-self._kept :] if self._kept else ""
-        return self.why is not None
+        if not isinstance(settings, Guidance) or not settings.negative_prompt:
+            return
+        length, context = len(tokenize(settings.negative_prompt, self.tokenizer, self.model)), self.context
+        if context is not None and length + settings.max_new_tokens > context:
+            message = f"it has {length} tokens, and with {settings.max_new_tokens} behind them they do not fit: the "
+            message += f"model's context holds {context}"
+            way_out = "Shorten it, or lower max_new_tokens."
+            raise SettingsError([Problem("negative_prompt", settings.negative_prompt, message, way_out)])

@@ -14,13 +14,13 @@ __all__ = ["BeamCandidate", "BeamChoice", "BeamStep", "FinishedBeam", "trace_can
 
 @dataclass(frozen=True, slots=True)
 class BeamCandidate:
-    """A hypothesis with one more token.
+    r"""A hypothesis with one more token.
 
     Attributes
     ----------
     id : int
     text : str
-        What the token adds to a text; lone bytes as ``\\xE2``.
+        What the token adds to a text; lone bytes as ``\xE2``.
     beam : int
         The beam, of this prompt, that it continues.
     score : float or None

@@ -1,7 +1,7 @@
-"""Turns step outputs into rows of a record: measures, texts, times.
+"""Turns step outputs into rows of records, and of the tables of rounds and beam steps: measures, texts, times.
 
-A streamer like any other, for one row of a batch, so that ``observe(Recorder(...))`` records a plain ``generate`` call.
-It decides nothing about the generation.
+A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing
+about the generation. How one sequence is written is in ``row_writer``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from ..streaming.assisted_outputs import AssistedStepOutput
 from ..streaming.base import StepStreamer
 from ..streaming.beam_outputs import BeamResult, BeamStepOutput
 from ..streaming.outputs import Field, Output, PromptOutput, StepOutput
-from .detokenize import Detokenizer
+from .beams import BeamCandidate, BeamChoice, BeamStep, FinishedBeam
 from .measures import Measures, measure
-from .record import Alternative, Origin, Record, Token
+from .record import Record
+from .rounds import Draft, Round
+from .row_writer import RowWriter
+from .table import Table
 
 __all__ = ["Clock", "Recorder"]
+
+_NOTHING = -1e8
+"""Scores of hypotheses below this stand for none: the library fills with -1e9."""
 
 
 class Clock(Protocol):
@@ -41,21 +47,26 @@ class _StartedNow:
 
 
 class Recorder(StepStreamer):
-    """Records one row of a generation.
+    """Records a generation.
 
-    Of a beam search no token is final before its end: then the row's sequence is recorded, each token with the measures
+    Of a beam search no token is final before its end: then the sequences are recorded, each token with the measures
     that it had in its step, and with that step's time. The tokens of an assisted round come at one moment: the first
     has the round's time, the others none.
 
     Parameters
     ----------
     tokenizer : PreTrainedTokenizerBase
+    rows : int
+        How many of the sequences that ``generate`` returns are recorded, from the first on.
+    sources : int
+        How many prompts of an encoder-decoder model have what its encoder reads recorded.
     alternatives : int
         Candidates recorded at each position.
     prompt_probabilities : bool
         Whether prompt tokens are measured too; costs one more prefill.
-    row : int
-        Which of the sequences that ``generate`` returns.
+    scores_are_logits : bool
+        Whether tokens are chosen from the softmax of the scores; False (contrastive search) leaves the probability that
+        a token was chosen with unknown.
     clock : Clock, optional
         By default one that starts now.
 
@@ -63,40 +74,73 @@ class Recorder(StepStreamer):
     ----------
     clock : Clock
         For the times of the tokens.
-    record : Record
-        Grows while the generation runs. Left padding is no token of it.
+    records : tuple of Record
+        One a row; they grow while the generation runs. Left padding is no token of theirs.
+    sources : tuple of Record
+        What the encoder read, one a prompt.
+    rounds : Table of Round
+    beams : Table of BeamStep
+    choices : Table of BeamChoice
+        See :class:`~.recording.Recording`.
     busy : float
         Seconds spent in here so far.
+    steps : int
+        Steps so far.
+    first, last : float or None
+        Seconds by the clock at the first step and at the last one.
+    over : bool
+        Whether the last step ended all rows.
     """
-
-    follows_rows = True
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         *,
+        rows: int = 1,
+        sources: int = 0,
         alternatives: int = 10,
         prompt_probabilities: bool = False,
-        row: int = 0,
+        scores_are_logits: bool = True,
         clock: Clock | None = None,
     ) -> None:
         fields: list[Field] = ["scores", "logits"]
         self.fields = frozenset([*fields, "prompt_logits"] if prompt_probabilities else fields)
-        self.record = Record()
-        self.busy = 0.0
-        self._alternatives = alternatives
-        self._row = row
         self.clock: Clock = clock or _StartedNow()
-        self._detokenizer = Detokenizer(tokenizer)
-        self._last_moment = 0.0
+        self.rounds: Table[Round] = Table()
+        self.beams: Table[BeamStep] = Table()
+        self.choices: Table[BeamChoice] = Table()
+        self.busy = 0.0
+        self.steps = 0
+        self.first: float | None = None
+        self.last: float | None = None
+        self.over = False
+        self._writers = [RowWriter(tokenizer) for _ in range(rows)]
+        self._sources = [RowWriter(tokenizer) for _ in range(sources)]
+        self._alternatives = alternatives
+        self._scores_are_logits = scores_are_logits
         # Logits of the last position of a slice predict the first token of the next one.
         self._pending_logits: torch.Tensor | None = None
-        self._rows = 1
-        # Of each step of a beam search: its time, and the measures of its candidates by row and token.
+        self._rows = rows  # of the batch
+        # Of each step of a beam search: its time, and by row and token the measures of its candidates.
         self._beam_steps: list[tuple[float, dict[tuple[int, int], Measures]]] = []
 
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The tokens so far, a record a row."""
+        return tuple(writer.record for writer in self._writers)
+
+    @property
+    def record(self) -> Record:
+        """The tokens of the first row so far."""
+        return self._writers[0].record
+
+    @property
+    def sources(self) -> tuple[Record, ...]:
+        """What the encoder read."""
+        return tuple(writer.record for writer in self._sources)
+
     def put(self, output: Output) -> None:
-        """Record the prompt, or tokens."""
+        """Record the prompt, tokens, or a step of a search."""
         began = time.perf_counter()
         if isinstance(output, PromptOutput):
             self._put_prompt(output)
@@ -106,98 +150,171 @@ class Recorder(StepStreamer):
             self._put_beam_result(output)
         elif isinstance(output, AssistedStepOutput):
             self._put_round(output)
-        elif bool(output.active[self._row]):
+        else:
             self._put_step(output)
         self.busy += time.perf_counter() - began
 
     def end(self, error: BaseException | None = None) -> None:  # noqa: ARG002 - a record is kept all the same
-        """Complete the text. The record keeps what it has, however the generation ended."""
-        self.record.tail = self._detokenizer.tail()
+        """Complete the texts. The records keep what they have, however the generation ended."""
+        for writer in (*self._writers, *self._sources):
+            writer.end()
 
     def _put_prompt(self, output: PromptOutput) -> None:
-        tokens = output.tokens[self._row]
         self._rows = len(output.tokens)
-        measures: list[Measures | None] = [None] * len(tokens)
-        if output.logits is not None:
-            logits = output.logits[self._row]
-            before = logits[:-1] if self._pending_logits is None else torch.cat([self._pending_logits, logits[:-1]])
-            first = len(tokens) - len(before)  # 1 at the very start: nothing predicts the first token
-            if len(before):
-                measures[first:] = measure(before, None, tokens[first:], self._alternatives)
-            self._pending_logits = logits[-1:].clone()  # a view would keep the whole slice
-        real = (
-            [True] * len(tokens) if output.attention_mask is None else output.attention_mask[self._row].bool().tolist()
-        )
-        for token, kept, numbers in zip(tokens.tolist(), real, measures, strict=True):
-            if kept:
-                # Behind left padding the first real token was predicted from padding: no measure of it.
-                self._append(token, "prompt", numbers if len(self.record) else None, None)
+        source = output.source
+        if source is not None and source.tokens is not None:
+            for writer, tokens, real in zip(
+                self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False
+            ):
+                for token in tokens[real].tolist():
+                    writer.append(token, "prompt")
+        pending, self._pending_logits = self._pending_logits, None if output.logits is None else output.logits[:, -1:]
+        for row, (writer, tokens, real) in enumerate(
+            zip(self._writers, *_rows_of(output.tokens, output.attention_mask), strict=False)
+        ):
+            measures: list[Measures | None] = [None] * len(tokens)
+            if output.logits is not None:
+                before = output.logits[row, :-1]
+                if pending is not None:
+                    before = torch.cat([pending[row], before])
+                first = len(tokens) - len(before)  # 1 at the very start: nothing predicts the first token
+                if len(before):
+                    measures[first:] = measure(before, None, tokens[first:], self._alternatives)
+            for token, kept, numbers in zip(tokens.tolist(), real.tolist(), measures, strict=True):
+                if kept:
+                    # Behind left padding the first real token was predicted from padding: no measure of it.
+                    writer.append(token, "prompt", numbers if len(writer.record) else None)
+        if self._pending_logits is not None:
+            self._pending_logits = self._pending_logits.clone()  # a view would keep the whole slice
 
     def _put_step(self, output: StepOutput) -> None:
         logits, scores = _distributions(output.logits, output.scores)
-        row = slice(self._row, self._row + 1)
-        # One tensor handed out twice stays one, so that measure does its work once.
-        of_row = logits[row]
-        [numbers] = measure(of_row, of_row if scores is logits else scores[row], output.tokens[row], self._alternatives)
-        self._append(int(output.tokens[self._row]), "generated", numbers, self._lap(output.seconds))
+        seconds = self._lap(output.seconds)
+        self.over = bool(output.finished.all())
+        rows = output.active[: len(self._writers)].nonzero()[:, 0]
+        if not len(rows):
+            return
+        if len(rows) < len(logits):
+            # One tensor handed out twice stays one, so that measure does its work once.
+            of_rows = logits[rows]
+            logits, scores = of_rows, of_rows if scores is logits else scores[rows]
+        tokens = output.tokens[rows]
+        for row, token, numbers in zip(
+            rows.tolist(), tokens.tolist(), self._measure(logits, scores, tokens), strict=True
+        ):
+            self._writers[row].append(token, "generated", numbers, seconds)
 
     def _put_round(self, output: AssistedStepOutput) -> None:
         logits, scores = _distributions(output.logits, output.scores)
         tokens = output.tokens[0]
         seconds = self._lap(output.seconds)
-        measures = measure(torch.cat(logits), torch.cat(scores), tokens, self._alternatives)
+        self.over = bool(output.finished.all())
+        [writer] = self._writers
+        self.rounds.append(
+            Round(
+                step=output.step,
+                position=len(writer.record),
+                drafts=self._drafts(output, writer),
+                accepted=output.accepted,
+                bonus=output.bonus,
+                seconds=seconds,
+            )
+        )
+        measures = self._measure(torch.cat(logits), torch.cat(scores), tokens)
         for index, (token, numbers) in enumerate(zip(tokens.tolist(), measures, strict=True)):
-            self._append(token, "generated", numbers, 0.0 if index else seconds)
+            writer.append(token, "generated", numbers, 0.0 if index else seconds)
+
+    @staticmethod
+    def _drafts(output: AssistedStepOutput, writer: RowWriter) -> tuple[Draft, ...]:
+        ids = output.drafted[0]
+        if not len(ids) or output.check_scores is None:
+            return ()
+        target = _logprobs(output.check_scores[0, : len(ids)], ids)
+        drafted: list[float] | list[None] = [None] * len(ids)
+        if output.draft_scores is not None:
+            drafted = _logprobs(output.draft_scores[0], ids)
+        tokens = ids.tolist()
+        texts = writer.texts_of(tokens)
+        return tuple(Draft(*draft) for draft in zip(tokens, texts, drafted, target, strict=True))
 
     def _put_beam_step(self, output: BeamStepOutput) -> None:
         logits, scores = _distributions(output.logits, output.scores)
-        prompt = self._row // (self._rows // len(output.candidate_tokens))
-        tokens, parents = output.candidate_tokens[prompt], output.candidate_parents[prompt]
-        measures = measure(logits[parents], scores[parents], tokens, self._alternatives)
-        keys = zip(parents.tolist(), tokens.tolist(), strict=True)
+        prompts, kept = output.candidate_tokens.shape
+        tokens, parents = output.candidate_tokens.flatten(), output.candidate_parents.flatten()
+        measures = self._measure(logits[parents], scores[parents], tokens)
+        keys = list(zip(parents.tolist(), tokens.tolist(), strict=True))
         self._beam_steps.append((self._lap(output.seconds), dict(zip(keys, measures, strict=True))))
+        beams = output.live.shape[1]
+        for prompt in range(prompts):
+            if prompt * self._rows // prompts >= len(self._writers):
+                break  # no sequence of this prompt is recorded
+            writer = self._writers[prompt * self._rows // prompts]
+            columns = (output.candidate_scores[prompt].tolist(), output.candidate_stops[prompt].tolist())
+            own_keys = keys[prompt * kept : (prompt + 1) * kept]
+            candidates = tuple(
+                BeamCandidate(token, writer.text_of(token), parent - prompt * beams, _score(score), stops)
+                for (parent, token), score, stops in zip(own_keys, *columns, strict=True)
+            )
+            pool = (output.finished, output.finished_steps, output.finished_candidates, output.finished_scores)
+            self.beams.append(
+                BeamStep(
+                    prompt=prompt,
+                    step=output.step,
+                    candidates=candidates,
+                    live=tuple(output.live[prompt].tolist()),
+                    live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
+                    finished=tuple(
+                        FinishedBeam(step, candidate, score)
+                        for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
+                        if taken
+                    ),
+                )
+            )
 
     def _put_beam_result(self, output: BeamResult) -> None:
-        length = int(output.lengths[self._row])
-        tokens = output.sequences[self._row, output.prompt_length :].tolist()[:length]
-        parents = output.beam_indices[self._row].tolist()[:length]
-        for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
-            self._append(token, "generated", measures[parent, token], seconds)
+        prompts = max(step.prompt for step in self.beams) + 1 if len(self.beams) else 1
+        for row, writer in enumerate(self._writers):
+            length = int(output.lengths[row])
+            tokens = output.sequences[row, output.prompt_length :].tolist()[:length]
+            parents = output.beam_indices[row].tolist()[:length]
+            for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
+                writer.append(token, "generated", measures[parent, token], seconds)
+            self.choices.append(
+                BeamChoice(
+                    lane=row,
+                    prompt=row * prompts // self._rows,
+                    step=int(output.steps[row]),
+                    candidate=int(output.candidates[row]),
+                    score=float(output.scores[row]),
+                )
+            )
         self._beam_steps.clear()
+
+    def _measure(self, logits: torch.Tensor, scores: torch.Tensor, tokens: torch.Tensor) -> list[Measures]:
+        return measure(logits, scores if self._scores_are_logits else None, tokens, self._alternatives)
 
     def _lap(self, seconds: float) -> float:
         moment = self.clock.since_start(seconds)
-        lap, self._last_moment = moment - self._last_moment, moment
+        lap = moment - (self.last or 0.0)
+        self.first = moment if self.first is None else self.first
+        self.last = moment
+        self.steps += 1
         return lap
 
-    def _append(self, token: int, origin: Origin, numbers: Measures | None, seconds: float | None) -> None:
-        alternatives = (
-            ()
-            if numbers is None
-            else tuple(
-                Alternative(entry.id, self._detokenizer.peek(entry.id), entry.raw_logprob, entry.logprob)
-                for entry in numbers.candidates
-            )
-        )
-        piece = self._detokenizer.push(token)
-        self.record.append(
-            Token(
-                position=len(self.record),
-                id=token,
-                text=piece.text,
-                shown=piece.shown,
-                bytes=piece.bytes,
-                group=piece.group,
-                special=piece.special,
-                origin=origin,
-                raw_logprob=None if numbers is None else numbers.raw_logprob,
-                logprob=None if numbers is None else numbers.logprob,
-                entropy=None if numbers is None else numbers.entropy,
-                rank=None if numbers is None else numbers.rank,
-                seconds=seconds,
-                alternatives=alternatives,
-            )
-        )
+
+def _rows_of(tokens: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return tokens and, of the same shape, which of them are not padding."""
+    return tokens, torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask.bool()
+
+
+def _logprobs(scores: torch.Tensor, tokens: torch.Tensor) -> list[float]:
+    """Return the natural-log probability of each token in its row of scores."""
+    logprobs = scores.float().log_softmax(dim=-1).gather(1, tokens[:, None].to(scores.device))
+    return [float(value) for value in logprobs[:, 0]]
+
+
+def _score(score: float) -> float | None:
+    return score if score > _NOTHING else None
 
 
 Distribution = TypeVar("Distribution", torch.Tensor, tuple[torch.Tensor, ...])

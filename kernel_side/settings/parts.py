@@ -47,6 +47,9 @@ _NEUTRAL: dict[str, Any] = {
     "dola_layers": None,
     "prompt_lookup_num_tokens": None,
     "assistant_early_exit": None,
+    "num_beam_groups": None,
+    # ask for a second pass of the model,
+    "guidance_scale": None,
     # end it at another place,
     "max_time": None,
     "stop_strings": None,
@@ -56,7 +59,7 @@ _NEUTRAL: dict[str, Any] = {
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
 }
-"""Arguments of ``generate`` that no setting of most strategies stands for, as they are when a model's config sets none."""
+"""Arguments of ``generate`` that no setting of most strategies stands for, as they are when no config sets them."""
 
 _NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
 """Arguments of sampling where nothing is drawn: the library's defaults, which it does not warn about."""
@@ -308,7 +311,11 @@ class SometimesSampling(Sampling):
         way_out="Use true or false.",
     )
 
-    model_config = ConfigDict(json_schema_extra={"when": {name: "do_sample" for name in Sampling.model_fields if name not in Common.model_fields}})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "when": {name: "do_sample" for name in Sampling.model_fields if name not in Common.model_fields}
+        }
+    )
 
     def generate_kwargs(self) -> dict[str, Any]:
         """See :meth:`Common.generate_kwargs`."""

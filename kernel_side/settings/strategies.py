@@ -1,7 +1,7 @@
 """The strategies: one class each, with all of its settings in it, flat.
 
-A new strategy is a new class in :data:`Settings`; its JSON Schema draws the controls and no JavaScript changes. What runs
-it is told by :meth:`~.parts.Common.generate_kwargs` and, for loops of our own, by the engine.
+A new strategy is a new class in :data:`Settings`; its JSON Schema draws the controls and no JavaScript changes. What
+runs it is told by :meth:`~.parts.Common.generate_kwargs` and, for loops of our own, by the engine.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Guidance(SometimesSampling, Penalties):
         step=0.1,
         group="strategy",
         title="Guidance scale",
-        description="How far to go from the unconditional distribution: 1 changes nothing. Costs a second forward pass.",
+        description="How far to go from the unconditional distribution: 1 changes nothing. Costs a second pass.",
         way_out="Use a number above 0; 1.5 is usual, 1 switches it off.",
     )
     negative_prompt: str = setting(

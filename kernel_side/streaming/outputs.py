@@ -97,8 +97,9 @@ class StepOutput:
     logits : torch.Tensor, optional
         Shape ``(batch, vocabulary)``, float32: before all processors. Equals ``.logits[step]``.
     attentions, hidden_states : tuple of torch.Tensor, optional
-        As ``.attentions[step]`` and ``.hidden_states[step]``: one a layer; hidden states also have the embeddings. Of
-        an encoder-decoder model as ``.decoder_attentions[step]`` and ``.decoder_hidden_states[step]``.
+        As ``.attentions[step]`` and ``.hidden_states[step]``: one a layer; hidden states also have the embeddings, or
+        are those of the ``hidden_layers`` that were asked for, in that order. Of an encoder-decoder model as
+        ``.decoder_attentions[step]`` and ``.decoder_hidden_states[step]``.
     cross_attentions : tuple of torch.Tensor, optional
         As ``.cross_attentions[step]``, of an encoder-decoder model; asked for with ``"attentions"``.
     """

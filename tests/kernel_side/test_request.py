@@ -10,15 +10,15 @@ from hypothesis import given
 from transformers import GenerationConfig
 
 from genscope.kernel_side.request import (
-    Greedy,
+    ChatMessage,
     Problem,
     Request,
-    Sample,
     Settings,
     SettingsError,
     make_settings,
     settings_schema,
 )
+from genscope.kernel_side.settings import Assisted, Beam, DiverseBeam, Greedy, Sample
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,11 @@ from genscope.kernel_side.request import (
         ({"temperature": 1.0}, "temperature", r"'greedy' has no setting of this name \(given 1\.0\)\. .*choose the strategy 'sample'"),
         ({"max_new_token": 5}, "max_new_token", r"no setting of this name \(given 5\)\. Did you mean 'max_new_tokens'\?"),
         ({"qqq": 5}, "qqq", r"Known settings: alternatives, "),
-        ({"strategy": "beam"}, "strategy", r"'beam' is not a strategy\. Choose one of 'greedy', 'sample'"),
+        ({"strategy": "beams"}, "strategy", r"'beams' is not a strategy\. Choose one of 'greedy', 'sample', 'beam', 'beam_sample'"),
+        ({"strategy": "contrastive", "num_beams": 4}, "num_beams", r"'contrastive' has no setting of this name \(given 4\)\. .*choose the strategy 'beam'"),
+        ({"strategy": "beam", "num_return_sequences": 5}, "num_return_sequences", r"5 sequences are more than there are beams \(4\)\. Ask for at most num_beams"),
+        ({"strategy": "diverse_beam", "num_beam_groups": 3}, "num_beam_groups", r"3 groups cannot share 4 beams equally\. Use a number that divides"),
+        ({"strategy": "beam", "early_stopping": "late"}, "early_stopping", r"'late' is not allowed: .*'estimate', 'first' or 'never'"),
         ({"strategy": None}, "strategy", r"None is not a strategy"),
         ({"max_new_tokens": 0}, "max_new_tokens", r"0 is not allowed: it must be at least 1\. Use a whole number from 1 to 1,000,000"),
         ({"max_new_tokens": 2.5}, "max_new_tokens", r"2\.5 is not allowed: it is not a whole number"),
@@ -76,6 +80,12 @@ def test_defaults_and_changes() -> None:
 def test_another_strategy_keeps_what_both_share() -> None:
     settings = make_settings(strategy="sample", temperature=0.5, seed=4, max_new_tokens=9)
     assert make_settings(settings, strategy="greedy") == Greedy(seed=4, max_new_tokens=9)
+    assert make_settings(settings, strategy="assisted") == Assisted(seed=4, max_new_tokens=9, temperature=0.5)
+    beams = Beam(num_beams=6, num_return_sequences=2, length_penalty=0.5)
+    assert make_settings(beams, strategy="diverse_beam") == DiverseBeam(
+        num_beams=6, num_return_sequences=2, length_penalty=0.5
+    )
+    assert make_settings(beams, strategy="sample") == Sample(num_return_sequences=2)
 
 
 def test_settings_are_frozen() -> None:
@@ -86,7 +96,11 @@ def test_settings_are_frozen() -> None:
 def test_schema_has_what_the_form_needs() -> None:
     schema = settings_schema()
     assert schema["discriminator"]["propertyName"] == "strategy"
-    assert set(schema["discriminator"]["mapping"]) == {"greedy", "sample"}
+    names = [one["$ref"].rpartition("/")[2] for one in schema["oneOf"]]
+    assert names == [
+        "Greedy", "Sample", "Beam", "BeamSample", "DiverseBeam", "Contrastive", "Dola", "Guidance", "Assisted",
+        "PromptLookup", "EarlyExit",
+    ]  # fmt: skip
     for definition in schema["$defs"].values():
         assert definition["title"]
         assert definition["description"]
@@ -98,6 +112,35 @@ def test_schema_has_what_the_form_needs() -> None:
                 assert "default" in field, name
     sample = schema["$defs"]["Sample"]["properties"]
     assert (sample["temperature"]["exclusiveMinimum"], sample["top_p"]["maximum"]) == (0, 1)
+    # What is a strategy's own comes before what it shares.
+    assert list(schema["$defs"]["Beam"]["properties"])[:4] == [
+        "strategy",
+        "num_beams",
+        "length_penalty",
+        "early_stopping",
+    ]
+    assert list(schema["$defs"]["Assisted"]["properties"])[1:5] == [
+        "num_assistant_tokens", "assistant_confidence_threshold", "do_sample", "temperature",
+    ]  # fmt: skip
+
+
+def test_settings_that_count_only_when_sampling_say_so() -> None:
+    definitions = settings_schema()["$defs"]
+    draws = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "typical_p"), "do_sample")
+    for name, definition in definitions.items():
+        switched = name in ("Assisted", "PromptLookup", "EarlyExit", "Dola", "Guidance")
+        assert definition.get("when") == (draws if switched else None), name
+    quiet = Assisted(temperature=0.3, top_k=7).generate_kwargs()
+    assert (quiet["do_sample"], quiet["temperature"], quiet["top_k"]) == (False, 1.0, 50)
+    drawing = Assisted(do_sample=True, temperature=0.3, top_k=7).generate_kwargs()
+    assert (drawing["do_sample"], drawing["temperature"], drawing["top_k"]) == (True, 0.3, 7)
+
+
+@pytest.mark.parametrize(
+    "given", [(False, False), (True, True), ("estimate", False), ("first", True), ("never", "never")]
+)
+def test_the_library_s_own_values_of_early_stopping_are_understood(given: tuple[object, object]) -> None:
+    assert make_settings(strategy="beam", early_stopping=given[0]).generate_kwargs()["early_stopping"] == given[1]
 
 
 def test_defaults_pass_their_own_check() -> None:
@@ -113,8 +156,9 @@ def test_ranges_agree_with_the_library() -> None:
         GenerationConfig(**kwargs).validate(strict=True)
 
 
-def test_the_library_finds_nothing_to_say_about_greedy() -> None:
-    GenerationConfig(**make_settings().generate_kwargs()).validate(strict=True)
+@pytest.mark.parametrize("chosen", get_args(Settings))
+def test_the_library_finds_nothing_to_say_about_the_defaults(chosen: type[Settings]) -> None:
+    GenerationConfig(**chosen().generate_kwargs()).validate(strict=True)
 
 
 def test_generate_arguments() -> None:
@@ -123,6 +167,7 @@ def test_generate_arguments() -> None:
         "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "do_sample": False,
         "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None,
         "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
+        "num_beam_groups": None, "guidance_scale": None,
         "max_time": None, "stop_strings": None, "min_length": 0,
         "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
     }  # fmt: skip
@@ -181,3 +226,27 @@ def test_half_a_character_in_a_prompt_is_named() -> None:
 
 def test_an_exact_number_of_tokens_may_be_asked_for() -> None:
     assert make_settings(min_new_tokens=5, max_new_tokens=5).min_new_tokens == 5
+
+
+def test_a_list_of_prompts_is_a_batch() -> None:
+    chat = [{"role": "user", "content": "hi"}]
+    request = Request.make(["a", chat])
+    assert request.batched
+    assert request.prompts == ("a", [ChatMessage(role="user", content="hi")])
+    assert request.plain_prompt() == ["a", chat]
+    assert Request.make(["a"]).plain_prompt() == ["a"]
+    assert not Request.make(chat).batched
+    assert Request.make(chat).plain_prompt() == chat
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (["a", ""], r"the prompt is empty"),
+        (["a", {"role": "user", "content": "hi"}], r"a chat message is not right"),
+        (["a"] * 257, r"257 prompts, and 256 are the most"),
+    ],
+)
+def test_a_wrong_batch_is_named(prompt: list[Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Request.make(prompt)

@@ -1,4 +1,4 @@
-"""The wire messages of a run: exact columns, texts once, only finite numbers, any slices make the record again."""
+"""The wire messages of a run: exact columns, texts once a track, only finite numbers, any slices make the record again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ConfigDict, TypeAdapter
 
-from fake_engine import FakeFrontEnd, make_token, wire_rows
+from fake_front_end import FakeFrontEnd
+from fake_rows import make_choice, make_round, make_step, make_token, wire_rows
 from genscope.kernel_side.record.record import Alternative, Record, Token
+from genscope.kernel_side.record.recording import Lane, Recording
+from genscope.kernel_side.record.rounds import DraftSummary
+from genscope.kernel_side.record.table import Table
 from genscope.kernel_side.request import make_settings
 from genscope.kernel_side.run import RunStatus
 from genscope.widget import wire
@@ -23,18 +27,19 @@ from genscope.widget.frames import Frames
 def status(**changes):
     values = {
         "state": "decoding", "why": None, "error": None, "generated": 2, "elapsed": 1.23456789, "first_token": 0.123456789,
-        "tokens_per_second": 33.3333333, "observation_share": 0.01234567, "queue_ahead": 0,
+        "tokens_per_second": 33.3333333, "observation_share": 0.01234567, "queue_ahead": 0, "drafts": None,
     }  # fmt: skip
     return RunStatus(**(values | changes))
 
 
-def run_of(record, **changes):
-    settings = make_settings(strategy="sample", temperature=0.7, seed=5)
+def run_of(*records, lanes=None, settings=None, observed=(), whys=(), tables=(), **changes):
+    lanes = lanes or tuple(Lane(0, index, record, None, 1) for index, record in enumerate(records))
     return SimpleNamespace(
         id="r1",
-        record=record,
-        prompt_tokens=1,
-        settings=settings,
+        recording=Recording(lanes, *tables),
+        settings=settings or make_settings(strategy="sample", temperature=0.7, seed=5),
+        looks=SimpleNamespace(observed=observed),
+        whys=whys,
         state="decoding",
         over=False,
         status=lambda: status(**changes),
@@ -66,7 +71,7 @@ def test_a_slice_has_exactly_these_columns():
             ),
         ]
     )  # fmt: skip
-    message = Frames(run_of(record)).data(0, 2)
+    message = Frames(run_of(record)).data(0, 0, 2)
     assert message["columns"] == {
         "id": [4, 5],
         "text": [0, 1],
@@ -85,34 +90,88 @@ def test_a_slice_has_exactly_these_columns():
         "alt_raw_logprob": [-0.5, None],
         "alt_logprob": [-0.25, None],
     }
-    assert (message["seq"], message["n"]) == (0, 2)
+    assert (message["track"], message["seq"], message["n"]) == (0, 0, 2)
     assert (message["strings_from"], message["strings"]) == (0, ["Hi", "", "a"])
 
 
 def test_strings_are_sent_by_the_slice_that_first_needs_them():
     record = Record([row(0, text="a"), row(1, text="b"), row(2, text="a"), row(3, text="c")])
     frames = Frames(run_of(record))
-    assert [(frames.data(i, i + 1)["strings_from"], frames.data(i, i + 1)["strings"]) for i in range(4)] == [
+    slices = [frames.data(0, i, i + 1) for i in range(4)]
+    assert [(message["strings_from"], message["strings"]) for message in slices] == [
         (0, ["a"]),
         (1, ["b"]),
         (2, []),
         (2, ["c"]),
     ]
-    assert frames.data(1, 4)["strings"] == ["b", "c"]
-    assert frames.data(2, 2)["strings"] == []
+    assert frames.data(0, 1, 4)["strings"] == ["b", "c"]
+    assert frames.data(0, 2, 2)["strings"] == []
+
+
+def test_each_track_has_its_own_strings():
+    frames = Frames(run_of(Record([row(0, text="a"), row(1, text="b")]), Record([row(0, text="b")])))
+    assert frames.data(0, 0, 2)["strings"] == ["a", "b"]
+    message = frames.data(1, 0, 1)
+    assert (message["track"], message["strings"], message["columns"]["text"]) == (1, ["b"], [0])
+
+
+def test_begin_tells_the_lanes_and_behind_them_the_sources():
+    first, second = Record(), Record()
+    lanes = (
+        Lane(0, 0, Record(), first, 1),
+        Lane(0, 1, Record(), first, 1),
+        Lane(1, 0, Record(), second, 2),
+        Lane(1, 1, Record(), second, 2),
+    )
+    begin = Frames(run_of(lanes=lanes, observed=("attention", "cross"))).begin()
+    assert begin["lanes"] == [
+        {"prompt": 0, "sequence": 0, "prompt_tokens": 1, "source": 4},
+        {"prompt": 0, "sequence": 1, "prompt_tokens": 1, "source": 4},
+        {"prompt": 1, "sequence": 0, "prompt_tokens": 2, "source": 5},
+        {"prompt": 1, "sequence": 1, "prompt_tokens": 2, "source": 5},
+    ]
+    assert (begin["tracks"], begin["beams"], begin["observed"]) == (6, None, ["attention", "cross"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({"strategy": "beam", "num_beams": 5}, {"beams": 5, "groups": 1}),
+        ({"strategy": "diverse_beam", "num_beams": 6, "num_beam_groups": 3}, {"beams": 6, "groups": 3}),
+        ({"strategy": "greedy"}, None),
+    ],
+)
+def test_begin_tells_the_shape_of_a_beam_search(settings, shape):
+    assert Frames(run_of(Record(), settings=make_settings(settings))).begin()["beams"] == shape
+
+
+def test_a_run_whose_engine_keeps_nothing_has_nothing_observed():
+    run = run_of(Record())
+    run.looks = None
+    assert Frames(run).begin()["observed"] == []
 
 
 def test_begin_beat_and_end_say_what_the_run_is():
-    record = Record([row(0)], tail="\ufffd")
-    frames = Frames(run_of(record, state="finished", why="eos"))
+    tables = (Table([make_round(0, 1, 3, 2)]), Table([make_step(0), make_step(1)]), Table())
+    record, other = Record([row(0)], tail="\ufffd"), Record()
+    drafts = DraftSummary(rounds=3, drafted=12, accepted=6, generated=9)
+    frames = Frames(
+        run_of(record, other, tables=tables, whys=("eos", None), state="finished", why="eos (1)", drafts=drafts)
+    )
     begin = frames.begin()
-    assert (begin["run"], begin["prompt_tokens"], begin["settings"]["seed"]) == ("r1", 1, 5)
-    assert begin["settings"]["temperature"] == 0.7
+    assert (begin["run"], begin["settings"]["seed"], begin["settings"]["temperature"]) == ("r1", 5, 0.7)
     assert begin["status"] == {
-        "state": "finished", "why": "eos", "error": None, "generated": 2, "elapsed": 1.2346, "first_token": 0.12346,
+        "state": "finished", "why": "eos (1)", "error": None, "generated": 2, "elapsed": 1.2346, "first_token": 0.12346,
         "tokens_per_second": 33.333, "observation_share": 0.012346, "queue_ahead": 0,
+        "drafts": {"rounds": 3, "drafted": 12, "accepted": 6, "generated": 9},
     }  # fmt: skip
-    assert (frames.beat()["n"], frames.end()["n"], frames.end()["tail"]) == (1, 1, "\ufffd")
+    counts = {"tracks": [1, 0], "rounds": 1, "beams": 2, "choices": 0}
+    assert frames.beat()["counts"] == frames.end()["counts"] == counts
+    assert (frames.end()["tails"], frames.end()["whys"]) == (["\ufffd", ""], ["eos", None])
+
+
+def test_the_end_of_a_run_that_failed_knows_no_why():
+    assert Frames(run_of(Record(), Record())).end()["whys"] == [None, None]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -120,28 +179,37 @@ def test_no_number_is_anything_but_finite(bad):
     alternative = Alternative(1, "a", bad, bad)
     record = Record([row(0, raw_logprob=bad, logprob=bad, entropy=bad, seconds=bad, alternatives=(alternative,))])
     frames = Frames(run_of(record, tokens_per_second=bad, first_token=bad, observation_share=bad))
-    text = json.dumps([frames.data(0, 1), frames.begin()], allow_nan=False)
+    text = json.dumps([frames.data(0, 0, 1), frames.begin()], allow_nan=False)
     columns = json.loads(text)[0]["columns"]
     assert [columns[name] for name in ("raw_logprob", "entropy", "seconds", "alt_logprob")] == [[None]] * 4
 
 
 def test_a_negative_zero_loses_its_sign():
-    columns = Frames(run_of(Record([row(0, raw_logprob=-0.0)]))).data(0, 1)["columns"]
+    columns = Frames(run_of(Record([row(0, raw_logprob=-0.0)]))).data(0, 0, 1)["columns"]
     assert math.copysign(1, columns["raw_logprob"][0]) == 1
 
 
 def test_lone_surrogates_become_something_that_utf8_can_carry():
     record = Record([row(0, text="a\ud800b")], tail="\udfff")
-    frames = Frames(run_of(record, error="\ud800"))
-    message = frames.data(0, 1)
+    frames = Frames(run_of(record, whys=("stop string '\ud800'",), error="\ud800", why="stop string '\ud800'"))
+    message = frames.data(0, 0, 1)
     assert message["strings"] == ["a?b"]
     json.dumps([message, frames.end()], ensure_ascii=False).encode()
 
 
 def test_messages_are_of_the_wire_schema():
     adapter = TypeAdapter(wire.BackMessage, config=ConfigDict(strict=True, extra="forbid"))
-    frames = Frames(run_of(Record([make_token(i, "prompt" if i < 2 else "generated") for i in range(20)])))
-    for message in (frames.begin(), frames.data(0, 20), frames.beat(), frames.end()):
+    record = Record([make_token(i, "prompt" if i < 2 else "generated") for i in range(20)])
+    tables = (
+        Table([make_round(step, 3, 3, 1) for step in range(3)]),
+        Table([make_step(0), make_step(1)]),
+        Table([make_choice(0, 0, 1), make_choice(1, 0, -1)]),
+    )
+    frames = Frames(run_of(record, tables=tables, whys=("length",), drafts=DraftSummary(1, 2, 1, 2)))
+    rows = [
+        frames.rows(name, 0, len(table)) for name, table in zip(("rounds", "beams", "choices"), tables, strict=True)
+    ]
+    for message in (frames.begin(), frames.data(0, 0, 20), *rows, frames.beat(), frames.end()):
         adapter.validate_python(message)
 
 
@@ -150,9 +218,9 @@ def test_a_front_end_sees_the_texts_of_all_tokens_literally():
     front = FakeFrontEnd()
     frames = Frames(run_of(record))
     front.receive(frames.begin())
-    front.receive(frames.data(0, 10))
+    front.receive(frames.data(0, 0, 10))
     assert [r["text"] for r in front.rows()] == [t.shown for t in record]
-    assert "<script>alert(1)</script>" in front.strings
+    assert "<script>alert(1)</script>" in front.tracks[0].strings
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12), st.integers(0, 60))
@@ -162,10 +230,10 @@ def test_any_sequence_of_slices_makes_the_record_again(slices, length):
     front.receive(frames.begin())
     for one, other in slices:
         start, stop = sorted((min(one, length), min(other, length)))
-        front.receive(frames.data(start, stop))
+        front.receive(frames.data(0, start, stop))
         assert front.rows() == wire_rows(record[: front.n])
     # What is still missing is pulled from where the front end stands.
-    front.receive(frames.data(front.n, length))
+    front.receive(frames.data(0, front.n, length))
     assert front.rows() == wire_rows(record)
 
 
@@ -173,12 +241,12 @@ def test_a_slice_costs_the_same_at_the_end_of_a_long_record():
     record = Record([make_token(i, alternatives=1) for i in range(50_000)])
     frames = Frames(run_of(record))
     for start in range(0, 50_000, 1000):
-        frames.data(start, start + 1000)
+        frames.data(0, start, start + 1000)
 
     def cost(start):
         began = time.perf_counter()
         for _ in range(200):
-            frames.data(start, start + 5)
+            frames.data(0, start, start + 5)
         return time.perf_counter() - began
 
     ratios = sorted(cost(49_990) / cost(10) for _ in range(5))

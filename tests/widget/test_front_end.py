@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from fake_engine import FakeEngine, wire_rows
+from fake_engine import FakeEngine
+from fake_rows import wire_rows, wire_table
 from genscope.kernel_side.request import make_settings
 from heard import Heard, until
 
@@ -67,8 +68,10 @@ def test_edited_settings_become_the_trait_only_if_they_are_right(made):
 
 @pytest.mark.parametrize(
     "content",
-    [None, 5, "stop", [], {}, {"kind": 5}, {"kind": "destroy"}, {"kind": "pull"}, {"kind": "pull", "from": "0"},
-     {"kind": "stop", "run": 5}, {"kind": "pull", "from": 0, "run": []}, {"kind": ["stop"]}],
+    [None, 5, "stop", [], {}, {"kind": 5}, {"kind": "destroy"}, {"kind": "pull"}, {"kind": "pull", "start": "0"},
+     {"kind": "stop", "run": 5}, {"kind": "pull", "start": 0, "run": []}, {"kind": ["stop"]},
+     {"kind": "pull", "start": 0, "track": True}, {"kind": "pull", "start": 0, "table": "chairs"},
+     {"kind": "look", "run": "x", "lane": 0, "position": 1, "what": "beauty"}, {"kind": "look", "run": "x"}],
 )  # fmt: skip
 def test_messages_of_another_shape_are_ignored_with_a_warning(made, caplog, capsys, content):
     gate = threading.Semaphore(0)
@@ -119,11 +122,40 @@ def test_a_pull_is_answered(made):
     scope.generate()
     scope.wait()
     front = Heard(scope)
-    front.say({"kind": "pull", "from": 0})
+    front.say({"kind": "pull", "start": 0})
     until(lambda: front.end is not None)
     assert front.rows() == wire_rows(scope.run.record)
-    front.say({"kind": "pull", "from": -5})
+    front.say({"kind": "pull", "start": -5, "track": 0})
     until(lambda: len(front.of_kind("end")) == 2)
+    assert [(message["track"], message["seq"]) for message in front.of_kind("data")] == [(0, 0), (0, 0)]
+
+
+def test_a_pull_of_a_table_is_answered(made):
+    scope = made(FakeEngine(30), prompt="x", strategy="prompt_lookup")
+    run = scope.generate()
+    scope.wait()
+    front = Heard(scope)
+    front.say({"kind": "pull", "start": 0})
+    until(lambda: front.end is not None)
+    del front.messages[:]
+    front.say({"kind": "pull", "start": 5, "table": "rounds", "run": run.id})
+    until(lambda: front.of_kind("end"))
+    [message] = front.of_kind("rows")
+    assert (message["table"], message["seq"]) == ("rounds", 5)
+    assert message["rows"] == wire_table(run.recording.rounds[5:])
+    assert front.of_kind("data") == []
+
+
+def test_a_batch_is_generated_with_a_lane_for_each_prompt(made):
+    scope = made()
+    front = Heard(scope)
+    prompts = ["one", [{"role": "user", "content": "two"}]]
+    front.say({"kind": "generate", "prompt": prompts, "settings": {}})
+    scope.wait()
+    assert front.problems() == []
+    assert scope.prompt == prompts
+    assert [(lane["prompt"], lane["sequence"]) for lane in front.begin["lanes"]] == [(0, 0), (1, 0)]
+    assert [front.rows(lane) for lane in range(2)] == [wire_rows(lane.record) for lane in scope.run.lanes]
 
 
 def test_an_engine_that_raises_anything_is_told_to_whoever_pressed_the_button(made, capsys):

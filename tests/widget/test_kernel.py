@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fake_engine import FakeFrontEnd
+from fake_front_end import FakeFrontEnd
 from real_kernel import Kernel
 
 pytestmark = pytest.mark.kernel
@@ -75,7 +75,7 @@ def test_5000_tokens_at_once_arrive_while_nobody_reads(kernel):
     kernel.until(lambda: kernel.is_idle(parent))
     [comm] = [c for c in set(kernel.traits) - before if "settings" in kernel.traits[c]]
     front = kernel.front_end(comm)
-    assert front.end["n"] == front.n == 5003
+    assert front.end["counts"]["tracks"] == [front.n] == [5003]
     assert front.gaps == []
     assert "".join(row["text"] for row in front.rows()) == eval(
         kernel.value("repr(''.join(t.text for t in run.record))")
@@ -143,12 +143,12 @@ def test_a_reload_in_the_middle_of_a_run_gets_all_of_it(kernel):
     kernel.run("run = scope.generate()")
     started(kernel, comm, 50)
     fresh = kernel.front_ends[comm] = FakeFrontEnd()  # nothing is left in the page
-    kernel.say(comm, {"kind": "pull", "from": 0})
+    kernel.say(comm, {"kind": "pull", "start": 0})
     kernel.until(lambda: fresh.n >= 100)
     kernel.run("scope.stop(); scope.wait()")
     kernel.until(lambda: fresh.end is not None)
-    assert fresh.n == fresh.end["n"]
-    assert fresh.gaps == []
+    assert [fresh.n] == fresh.end["counts"]["tracks"]
+    assert [gap for gap in fresh.gaps if gap != {"start": 0}] == []
     assert "".join(row["text"] for row in fresh.rows()) == eval(
         kernel.value("repr(''.join(t.text for t in run.record))")
     )
@@ -202,7 +202,7 @@ def test_a_closed_scope_still_displays_its_text(kernel):
 
 def test_wrong_messages_leave_no_error_in_the_kernel(kernel):
     comm = kernel.scope("scope = Scope(FakeEngine(4))")
-    parents = [kernel.say(comm, content) for content in (None, 5, {"kind": "x"}, {"kind": "pull", "from": None})]
+    parents = [kernel.say(comm, content) for content in (None, 5, {"kind": "x"}, {"kind": "pull", "start": None})]
     kernel.until(lambda: kernel.is_idle(parents[-1]))
     shown = [m for parent in parents for m in kernel.of(parent) if m["msg_type"] in ("error", "stream")]
     assert all("ignored a message" in m["content"].get("text", "") for m in shown)

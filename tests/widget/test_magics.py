@@ -96,7 +96,15 @@ def test_the_scope_is_displayed(shell, variables, monkeypatch):
         ("--temperature 1", "--temperature: the strategy 'greedy' has no setting of this name"),
         ("--max-new-tokens many", "--max-new-tokens: 'many' is not allowed"),
         ("--max-new-tokens", "--max-new-tokens: expected one argument"),
-        ("--strategy nucleus", "--strategy: 'nucleus' is not a strategy. Choose one of 'greedy', 'sample'."),
+        ("--strategy nucleus", "--strategy: 'nucleus' is not a strategy. Choose one of 'greedy', 'sample', 'beam'"),
+        ("--strategy dola --dola-layers middle", "--dola-layers: 'middle' is not allowed"),
+        (
+            "--strategy beam --num-return-sequences 9",
+            "--num-return-sequences: 9 sequences are more than there are beams",
+        ),
+        (f"{MODEL} --strategy assisted", "draft model"),
+        (f"{MODEL} --assistant tokenizer", "--model: the assistant cannot be "),
+        ("--assistant model", "--assistant: it drafts for a model"),
         ("--into 3x", "--into: '3x' cannot be the name of a variable"),
         ("--stop-strings 'a", "A quote is not closed"),
         ("--max-new-tokens 3", "Say which model: --model demo"),
@@ -152,7 +160,19 @@ def test_help_names_every_setting_with_its_range_and_works_as_a_line_magic(shell
                 assert " ".join(field["description"].split()) in " ".join(text.split())
     flat = " ".join(text.split())
     assert "--temperature NUMBER Divides the logits" in flat
-    assert "(above 0; at most 100; default 1.0; only for sample)" in flat
+    assert "(above 0; at most 100; default 1.0)" in flat
+    assert "--dola-layers low|high" in flat
+    assert "--negative-prompt TEXT What to move away from" in flat
+    # Each strategy says what it does, and each setting whose it is.
+    assert "prompt_lookup Drafts are copied from the text so far" in flat
+    sections = {part.splitlines()[0]: part for part in text.split("\n\n")}
+    assert "--repetition-penalty" in sections["For all strategies"]
+    assert "--num-beams" in sections["For beam, beam_sample, diverse_beam"]
+    [sampling] = [part for title, part in sections.items() if "--temperature" in part]
+    assert sampling.startswith(
+        "For sample, beam_sample; dola, guidance, assisted, prompt_lookup, early_exit with --do-sample"
+    )
+    assert max(map(len, text.splitlines())) <= 100
     assert "--stop-at-eos, --no-stop-at-eos" in flat
     assert "(of scores, logits, hidden_states, attentions)" in flat
     assert "run" not in variables
@@ -167,6 +187,22 @@ def test_what_is_not_given_is_left_to_the_schema():
     namespace, settings = parse("--top-p 0.5")
     assert settings == {"top_p": "0.5"}
     assert (namespace.into, namespace.wait, namespace.chat) == ("run", False, False)
+
+
+def test_texts_are_written_as_in_python_and_switches_as_switches():
+    _, settings = parse(r"--strategy guidance --negative-prompt 'a\nb \\n' --do-sample --guidance-scale 2")
+    assert settings == {
+        "strategy": "guidance", "negative_prompt": "a\nb \\n", "do_sample": True, "guidance_scale": "2",
+    }  # fmt: skip
+
+
+def test_a_setting_means_the_same_in_every_strategy():
+    """There is one option, with one help text, for all of them."""
+    seen = {}
+    for definition in settings_schema()["$defs"].values():
+        for name, field in definition["properties"].items():
+            if name != "strategy":
+                assert seen.setdefault(name, field) == field
 
 
 def test_options_are_never_abbreviated():

@@ -8,7 +8,8 @@ import time
 import ipywidgets
 import pytest
 
-from fake_engine import FakeEngine, wire_rows
+from fake_engine import FakeEngine
+from fake_rows import wire_rows
 from genscope.kernel_side.request import SettingsError
 from genscope.widget import cells
 from heard import Heard, until
@@ -44,7 +45,7 @@ def test_5000_tokens_at_once(made):
     run = scope.generate()
     scope.wait()
     assert front.rows() == wire_rows(run.record)
-    assert front.end["n"] == 5003
+    assert front.end["counts"]["tracks"] == [5003]
 
 
 def test_generating_again_stops_the_run_before(made):
@@ -146,12 +147,12 @@ def test_observers_hear_of_the_state_and_one_that_raises_harms_nothing(made, cap
     scope.observe(lambda change: states.append(change["new"]), "state")
     scope.observe(raising, "state")
     scope.generate()
-    until(lambda: scope.state == "prefilling")
+    until(lambda: states)
     gate.release(3)
     scope.wait()
-    assert states[0] in ("queued", "prefilling")
+    assert states[0] in ("queued", "prefilling", "decoding")
     assert states[-1] == scope.state == "finished"
-    assert front.end["n"] == 6
+    assert front.end["counts"]["tracks"] == [6]
     assert "an observer of the trait 'state' raised" in caplog.text
 
 
@@ -210,6 +211,46 @@ def test_its_repr_and_its_bundle_read_well_without_a_front_end(made):
     assert data["text/html"] == scope.to_html()
     assert "&lt;script&gt;" in data["text/html"]
     assert "<script" not in data["text/html"]
+
+
+def test_several_lanes_read_well_without_a_front_end(made):
+    scope = made(FakeEngine(3, ragged=True), strategy="sample", num_return_sequences=2, seed=1)
+    scope.generate(["a", "b"])
+    scope.wait()
+    settings = "sample (num return sequences 2, seed 1)"
+    caption = f"FakeEngine, {settings}, 4 sequences of up to 3 tokens, finished (eos (3), length (1))"
+    texts = scope.run.texts
+    assert texts[0] != texts[1]
+    assert repr(scope) == f"<Scope {caption}: {texts[0]!r}, {texts[1]!r}, {texts[2]!r}, and 1 more>"
+    data, _ = scope._repr_mimebundle_()
+    labels = [
+        "prompt 1, sequence 1 (length)",
+        *(f"prompt {p}, sequence {s} (eos)" for p, s in ((1, 2), (2, 1), (2, 2))),
+    ]
+    assert all(label in data["text/html"] for label in labels)
+
+
+def test_what_was_observed_is_kept_until_the_next_run_that_observes(made):
+    scope = made(FakeEngine(3), prompt="x")
+    first = scope.generate(attention=True)
+    scope.wait()
+    plain = scope.generate(attention=False)
+    scope.wait()
+    assert (first.looks.nbytes, plain.looks.nbytes) == (1000, 1000)
+    second = scope.generate(logit_lens=True)
+    assert (first.looks.nbytes, second.looks.nbytes) == (0, 1000)
+    assert scope.runs == [first, plain, second]
+
+
+def test_an_engine_that_keeps_nothing_to_look_at_is_no_hindrance(made):
+    engine = FakeEngine(3)
+    scope = made(engine, prompt="x")
+    first = scope.generate()
+    first._job.looks = None
+    scope.wait()
+    second = scope.generate(attention=True)
+    scope.wait()
+    assert (second.state, second.looks.nbytes) == ("finished", 1000)
 
 
 def test_it_sits_in_layouts(made):

@@ -7,14 +7,17 @@ import gc
 import threading
 import time
 import weakref
+from collections import Counter
 
 import pytest
 
-from fake_engine import FakeEngine, make_token, wire_rows
+from fake_engine import FakeEngine
+from fake_rows import make_token, wire_rows, wire_table
 from genscope.kernel_side.record.record import Record
+from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import make_settings
 from genscope.kernel_side.run import RunStatus
-from genscope.widget import sender as module
+from genscope.widget import stream as module
 from genscope.widget.sender import Sender
 from heard import until
 
@@ -23,7 +26,7 @@ def test_5000_tokens_at_once_all_arrive_and_the_end_is_seen(bench):
     run = bench.run(FakeEngine(5000))
     run.wait()
     assert bench.sender.flush(10)
-    assert bench.front.end["n"] == 5003
+    assert bench.front.end["counts"]["tracks"] == [5003]
     assert bench.front.rows() == wire_rows(run.record)
     assert bench.front.gaps == []
     assert bench.front.end["status"]["state"] == "finished"
@@ -57,15 +60,67 @@ def test_a_live_run_comes_in_about_25_frames_a_second(bench):
     assert 10 <= frames <= 28
 
 
+def test_sixteen_lanes_all_move_and_come_far_below_what_a_server_drops(bench):
+    gate = threading.Semaphore(0)
+    run = bench.run(FakeEngine(100_000, gate=gate), strategy="sample", num_return_sequences=16)
+
+    def turns():
+        gate.release()
+        frames = Counter(message["track"] for message in bench.front.of_kind("data"))
+        return [frames[lane] for lane in range(16)]
+
+    began = time.monotonic()
+    until(lambda: min(turns()) >= 4)
+    frames, seconds = turns(), time.monotonic() - began
+    run.stop()
+    assert max(frames) - min(frames) <= 1
+    assert len(bench.times) / seconds < 120
+
+
+def test_rounds_of_drafts_and_steps_of_a_search_all_arrive(bench):
+    run = bench.run(FakeEngine(3000), strategy="assisted")
+    run.wait()
+    assert bench.sender.flush(20)
+    assert bench.front.rows() == wire_rows(run.record)
+    assert bench.front.tables["rounds"] == wire_table(run.recording.rounds)
+    assert bench.front.end["status"]["drafts"]["rounds"] == len(run.recording.rounds) > 900
+    run = bench.run(FakeEngine(128), strategy="beam", num_beams=8, num_return_sequences=3)
+    run.wait()
+    assert bench.sender.flush(20)
+    assert bench.front.begin["beams"] == {"beams": 8, "groups": 1}
+    assert bench.front.tables["beams"] == wire_table(run.recording.beams)
+    assert bench.front.tables["choices"] == wire_table(run.recording.choices)
+    assert [bench.front.rows(lane) for lane in range(3)] == [wire_rows(lane.record) for lane in run.lanes]
+    assert bench.front.end["whys"] == ["length"] * 3
+    assert bench.front.gaps == []
+    # Coalesced: 128 steps are more than one message holds, and fewer than ten do.
+    assert 1 < len([m for m in bench.front.of_kind("rows") if m["run"] == run.id and m["table"] == "beams"]) < 10
+
+
+def test_an_answer_comes_behind_what_was_asked_for_before_and_from_the_senders_thread(bench):
+    made_in = []
+
+    def make():
+        made_in.append(threading.current_thread())
+        return {"kind": "problems", "problems": []}
+
+    run = bench.run(FakeEngine(1))
+    bench.sender.answer(make)
+    assert bench.sender.flush(5)
+    run.wait()
+    assert [message["kind"] for message in bench.front.messages][:2] == ["begin", "problems"]
+    assert set(made_in) == bench.threads
+
+
 def test_a_run_without_tokens_gives_a_sign_of_life_a_second(bench):
     gate = threading.Semaphore(0)
     run = bench.run(FakeEngine(5, gate=gate))
     until(lambda: bench.front.n == 3)
     time.sleep(2.5)
-    beats = [message["n"] for message in bench.front.of_kind("beat")]
+    beats = [message["counts"]["tracks"] for message in bench.front.of_kind("beat")]
     run.stop()
     assert len(beats) in (2, 3, 4)  # with one for a change of state
-    assert beats[-1] == 3
+    assert beats[-1] == [3]
 
 
 def test_a_change_of_state_shows_without_new_tokens(bench):
@@ -92,7 +147,7 @@ def test_a_failed_run_ends_with_its_tokens_and_its_error(bench):
     with pytest.raises(RuntimeError):
         run.wait()
     assert bench.sender.flush(5)
-    assert bench.front.end["n"] == 7
+    assert bench.front.end["counts"]["tracks"] == [7]
     assert bench.front.end["status"]["error"] == "RuntimeError: out of memory, say"
     assert bench.front.rows() == wire_rows(run.record)
 
@@ -119,19 +174,18 @@ def test_rows_that_come_right_before_the_end_are_not_behind_it(bench, moment):
     record.moment = moment
 
     class LateRun:
-        id, settings, prompt_tokens = "late", make_settings(), 1
+        id, settings, looks, whys = "late", make_settings(), None, ()
+        recording = Recording((Lane(0, 0, record, None, 1),))
         state = property(lambda self: "finished" if record.over else "decoding")
         over = property(lambda self: record.over)
 
         def status(self):
             return RunStatus(self.state, None, None, 0, 0.0, None, None, None, 0)
 
-    run = LateRun()
-    run.record = record
-    bench.sender.begin(run)
+    bench.sender.begin(LateRun())
     assert bench.sender.flush(10)
     assert bench.front.gaps == []
-    assert bench.front.n == bench.front.end["n"] == 6
+    assert [bench.front.n] == bench.front.end["counts"]["tracks"] == [6]
 
 
 def test_a_new_run_takes_the_place_of_the_old_one(bench):

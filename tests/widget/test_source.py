@@ -8,8 +8,9 @@ import time
 import pytest
 
 from genscope.kernel_side import models
+from genscope.kernel_side.engines import in_process
 from heard import Heard, until
-from tiny import tiny_tokenizer
+from tiny import tiny_model, tiny_tokenizer
 
 
 class Loading:
@@ -19,7 +20,7 @@ class Loading:
         self.result, self.go, self.calls = result, threading.Event(), []
 
     def __call__(self, name, *, progress):
-        self.calls.append(name)
+        self.calls.append(str(name))
         progress(0.25, "reading")
         assert self.go.wait(10)
         if isinstance(self.result, BaseException):
@@ -91,3 +92,79 @@ def test_scopes_share_a_model_that_is_being_loaded(made, loading):
     assert other.model is one.model
     assert len(loading.calls) == 1
     until(lambda: one.status["phase"] == other.status["phase"] == "ready")
+
+
+@pytest.fixture
+def assistants(monkeypatch):
+    """What engines were given to draft."""
+    given = []
+    make = in_process.InProcessEngine.__init__
+
+    def init(self, model, tokenizer, assistant=None):
+        given.append(assistant)
+        make(self, model, tokenizer, assistant)
+
+    monkeypatch.setattr(in_process.InProcessEngine, "__init__", init)
+    return given
+
+
+def test_a_draft_model_is_given_to_the_engine(made, model, assistants):
+    draft = tiny_model("llama", seed=1)
+    made(model, tiny_tokenizer(), assistant=draft)
+    made(model, tiny_tokenizer(), assistant=(draft, tiny_tokenizer()))
+    made(model, tiny_tokenizer())
+    assert assistants == [draft, (draft, tiny_tokenizer()), None]
+
+
+def test_a_draft_model_is_loaded_in_the_background_for_a_model_that_is_there(made, model, loading, assistants):
+    scope = made(model, tiny_tokenizer(), assistant="small", prompt="a", max_new_tokens=2)
+    assert scope.status == {"phase": "loading", "text": "Loading small", "progress": None} or loading.calls
+    assert scope.about["model"] == "LlamaForCausalLM"
+    loading.go.set()
+    assert scope.generate().wait(10).status().generated <= 2
+    assert loading.calls == ["small"]
+    assert assistants == [model]  # of the same vocabulary, so that no tokens need to be translated
+    assert scope.about["unavailable"].get("assisted") is None
+
+
+def test_model_and_draft_model_are_loaded_one_after_the_other(made, loading, assistants):
+    scope = made("demo", assistant="small")
+    loading.go.set()
+    until(lambda: scope.status["phase"] == "ready")
+    assert loading.calls == ["demo", "small"]
+    assert len(assistants) == 1
+
+
+class OtherTokenizer:
+    def get_vocab(self):
+        return {"a": 1}
+
+
+def test_a_draft_model_of_another_vocabulary_keeps_its_tokenizer(made, model, loading, monkeypatch):
+    from genscope.widget import source
+
+    given = []
+    monkeypatch.setattr(source, "_engine_of", lambda *parts: given.append(parts) or 1 / 0)
+    loading.result = (model, OtherTokenizer())
+    scope = made(model, tiny_tokenizer(), assistant="other")
+    loading.go.set()
+    until(lambda: scope.status["phase"] == "error")
+    assert given == [(model, tiny_tokenizer(), loading.result)]
+
+
+@pytest.mark.parametrize("assistant", [5, object(), (1, 2), ("a", "b")])
+def test_a_wrong_draft_model_is_told_when_a_scope_is_made(made, model, loading, assistant):
+    with pytest.raises(TypeError, match="the assistant cannot be"):
+        made(model, tiny_tokenizer(), assistant=assistant)
+    with pytest.raises(TypeError, match="the assistant cannot be"):
+        made("demo", assistant=assistant)
+    assert loading.calls == []
+
+
+def test_a_model_that_comes_with_its_draft_model_takes_no_other(made, model):
+    with pytest.raises(TypeError, match="give the assistant to the engine"):
+        made(assistant=model)
+    with pytest.raises(TypeError, match="comes with that scope's assistant"):
+        made(made(), assistant=model)
+    with pytest.raises(TypeError, match="give the model's tokenizer"):
+        made(model, assistant="small")

@@ -5,14 +5,28 @@ from __future__ import annotations
 import math
 import re
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
-from fake_engine import FakeEngine
+from genscope.kernel_side.record.beams import BeamChoice
 from genscope.kernel_side.record.record import Alternative, Record, Token
-from genscope.kernel_side.request import Request
-from genscope.kernel_side.run import Run
-from genscope.widget.static_html import FAINT, INK, MOST_TOKENS, PAPER, PROMPT, RAMP, caption, static_html
+from genscope.kernel_side.record.recording import Lane, Recording
+from genscope.kernel_side.record.table import Table
+from genscope.widget import static_html as module
+from genscope.widget.static_html import FAINT, INK, MOST_TOKENS, PAPER, PROMPT, RAMP
+
+
+def run_of(*lanes, whys=(), scores=()):
+    """Make what is drawn of a run, from lanes or from records that are a lane each."""
+    lanes = tuple(lane if isinstance(lane, Lane) else Lane(0, index, lane, None, 0) for index, lane in enumerate(lanes))
+    choices = Table([BeamChoice(lane, 0, 0, 0, score) for lane, score in enumerate(scores)])
+    return SimpleNamespace(recording=Recording(lanes, choices=choices), lanes=lanes, whys=whys)
+
+
+def static_html(record, **options):
+    return module.static_html(run_of(record), **options)
+
 
 NASTY = ["<script>alert(1)</script>", '"', "'", "&", "&lt;", "<s>", "👩‍👩‍👧", "</div>", "a\tb\n\nc", "]]>", "<!--"]
 
@@ -175,14 +189,58 @@ def test_the_end_of_a_very_long_run_is_plain_text():
     assert reader.spans[-1] == "".join(f"{i}," for i in range(MOST_TOKENS, count))
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({}, "greedy"),
-        ({"stop_strings": ["\n"], "alternatives": 3}, "greedy (stop strings ['\\n'])"),
-        ({"strategy": "sample", "temperature": 0.7, "seed": 5}, "sample (temperature 0.7, seed 5)"),
-    ],
-)
-def test_the_caption_tells_what_makes_the_tokens_again(settings, told):
-    run = Run(FakeEngine(2), Request.make("x", settings, max_new_tokens=2)).wait(30)
-    assert caption(run, "tiny") == f"tiny, {told}, 2 tokens, finished (length)"
+def words(text):
+    return Record([token(i, word) for i, word in enumerate(text.split())])
+
+
+def order(page, *parts):
+    """Tell whether a page has parts in this order."""
+    places = [_text(page).index(part) for part in parts]
+    return places == sorted(places)
+
+
+def test_lanes_stand_one_below_the_other_with_their_labels():
+    lanes = [Lane(p, s, words(f"p{p}s{s}"), None, 0) for p in range(2) for s in range(2)]
+    page = module.static_html(run_of(*lanes, whys=("eos", "length", None, "eos"), scores=(-0.5, -1.25, -2, -math.inf)))
+    assert order(
+        page,
+        "prompt 1, sequence 1 (eos, score -0.500)", "p0s0",
+        "prompt 1, sequence 2 (length, score -1.250)", "p0s1",
+        "prompt 2, sequence 1 (score -2.000)", "p1s0",
+        "prompt 2, sequence 2 (eos, score -inf)", "p1s1",
+    )  # fmt: skip
+
+
+def test_a_single_lane_has_no_label_and_several_none_of_what_they_share():
+    assert "sequence" not in _text(static_html(words("a b")))
+    prompts = module.static_html(run_of(Lane(0, 0, words("a"), None, 0), Lane(1, 0, words("b"), None, 0)))
+    assert "prompt 2" in _text(prompts)
+    assert "sequence" not in _text(prompts)
+    sequences = module.static_html(run_of(words("a"), words("b")))
+    assert "sequence 2" in _text(sequences)
+    assert "prompt" not in _text(sequences)
+
+
+def test_a_source_is_shown_once_apart_above_its_targets():
+    first, second = words("read1"), words("read2")
+    lanes = [Lane(p, s, words(f"p{p}s{s}"), (first, second)[p], 0) for p in range(2) for s in range(2)]
+    page = module.static_html(run_of(*lanes))
+    assert order(page, "source of prompt 1", "read1", "p0s0", "p0s1", "source of prompt 2", "read2", "p1s0", "p1s1")
+    assert (page.count("read1"), page.count("read2")) == (1, 1)
+    alone = module.static_html(run_of(lanes[0]))
+    assert order(alone, "source", "read1", "target", "p0s0")
+
+
+def test_labels_are_escaped():
+    page = module.static_html(run_of(words("a"), words("b"), whys=("stop string '<b>'", None)))
+    assert "<b>" not in page
+    assert "sequence 1 (stop string '<b>')" in _text(page)
+
+
+def test_the_colours_are_for_all_lanes_together(monkeypatch):
+    monkeypatch.setattr(module, "MOST_TOKENS", 10)
+    source = words("s " * 4)
+    lanes = [Lane(0, index, words("a " * 5), source, 0) for index in range(3)]
+    reader = Reader(module.static_html(run_of(*lanes)))
+    assert reader.spans == ["s"] * 4 + ["a"] * 5 + ["a"] + ["aaaa"] + ["aaaaa"]
+    assert reader.titles[-1] == "tokens after the first 10 are not coloured"

@@ -6,6 +6,7 @@ import ipywidgets
 import pytest
 import traitlets
 
+from fake_engine import FakeEngine
 from genscope.kernel_side.request import SettingsError, make_settings, settings_schema
 from heard import Heard
 from tiny import tiny_model, tiny_tokenizer
@@ -18,13 +19,20 @@ def test_the_front_end_gets_all_that_it_needs(made):
     assert state["settings"] == make_settings(strategy="sample", temperature=0.7).model_dump(mode="json")
     assert (state["prompt"], state["measure"], state["whitespace"], state["state"]) == ("Hi", "rank", True, "idle")
     assert state["status"] == {"phase": "ready", "text": "FakeEngine", "progress": None}
-    assert state["about"] == {"model": "FakeEngine", "chat": False, "context": None}
+    assert state["about"] == {"model": "FakeEngine", "chat": False, "context": None, "unavailable": {}, "costs": None}
     assert state["widget_id"] == scope.model_id
     assert state["static_class"] != made().static_class
 
 
 def test_a_real_model_tells_its_context_and_whether_it_chats(made, model):
-    assert made(model, tiny_tokenizer()).about == {"model": "LlamaForCausalLM", "chat": False, "context": 512}
+    about = made(model, tiny_tokenizer()).about
+    assert (about["model"], about["chat"], about["context"]) == ("LlamaForCausalLM", False, 512)
+
+
+def test_it_tells_which_strategies_the_model_cannot_do(made):
+    engine = FakeEngine(3)
+    engine.unavailable = lambda: {"assisted": "needs a draft model"}
+    assert made(engine).about["unavailable"] == {"assisted": "needs a draft model"}
 
 
 @pytest.mark.parametrize(
@@ -75,14 +83,21 @@ def test_a_wrong_model_is_told_when_a_scope_is_made(made, model, tokenizer, mess
         made(model, tokenizer)
 
 
-@pytest.mark.parametrize("prompt", ["", "Hi", [{"role": "user", "content": "Hi"}], []])
+CHAT = [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize("prompt", ["", "Hi", CHAT, [], ["Hi"], ["Hi", "Ho"], ["Hi", CHAT], [CHAT, CHAT], [""], [[]]])
 def test_prompts(made, prompt):
     scope = made()
     scope.prompt = prompt
     assert scope.prompt == prompt
 
 
-@pytest.mark.parametrize("prompt", [5, None, b"Hi", [{"role": "user"}], ["Hi"], [{"role": "", "content": "x"}]])
+@pytest.mark.parametrize(
+    "prompt",
+    [5, None, b"Hi", [{"role": "user"}], [{"role": "", "content": "x"}], ["Hi", 5], ["Hi", *CHAT], [*CHAT, "Hi"],
+     ["Hi", [{"role": "user"}]], [["Hi"]], ["Hi", b"Ho"]],
+)  # fmt: skip
 def test_wrong_prompts_raise_and_leave_the_old_one(made, prompt):
     scope = made(prompt="old")
     with pytest.raises(SettingsError, match="prompt"):
@@ -106,6 +121,7 @@ def test_what_only_the_kernel_knows_cannot_be_set_from_either_side(made, name):
     ("name", "good", "bad"),
     [
         ("prompt", [{"role": "user", "content": "x"}], 5),
+        ("prompt", ["a", [{"role": "user", "content": "x"}]], ["a", 5]),
         ("measure", "latency", "beauty"),
         ("whitespace", True, "yes"),
         ("settings", {"strategy": "sample", "top_k": 3}, {"strategy": "sample", "top_k": -3}),

@@ -60,7 +60,7 @@ def test_other_strategies_are_refused_with_the_way_out_and_the_reader_learns_of_
 
 def test_attentions_of_sdpa_are_refused_with_the_way_out() -> None:
     streamer = OutputStreamer(print, fields=["attentions"])
-    with pytest.raises(UnobservableError, match=r"'sdpa'.*set_attn_implementation\('eager'\)"):
+    with pytest.raises(UnobservableError, match=r"'sdpa'.*view_of\(model, attention='eager'\)\.generate"):
         tiny_model("llama", "sdpa").generate(**inputs(), **PLAIN, **observe(streamer))
 
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from compare import COUNTS, EVERYTHING, STEPS, Streamed, differences, observed, plain, prompts
 from genscope.kernel_side.streaming.assisted_outputs import AssistedStepOutput
 from genscope.kernel_side.streaming.beam_outputs import BeamStepOutput
-from tiny import ENCODER_DECODERS, PAD, AnyKind, Kind, tiny_model
+from tiny import ENCODER_DECODERS, PAD, VOCABULARY, AnyKind, Kind, tiny_model
 
 PROCESSORS = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3}
 NEW_KINDS: tuple[AnyKind, ...] = ("qwen3", *ENCODER_DECODERS)
@@ -129,6 +129,9 @@ def test_assisted(kind: AnyKind, strategy: str, eos: bool) -> None:
         assert step.accepted + step.bonus == step.tokens.shape[1]
         assert torch.equal(step.tokens[:, : step.accepted], step.drafted[:, : step.accepted])
         assert step.bonus == 1 or bool(step.finished)
+        assert step.check_scores is not None
+        assert step.check_scores.shape == (1, step.drafted.shape[1] + 1, VOCABULARY)
+        assert torch.equal(step.check_scores[0, : step.tokens.shape[1]], torch.cat(step.scores or ()))
         assert (step.draft_scores is None) == ("lookup" in strategy or not step.drafted.shape[1])
     COUNTS["drafts accepted"] += sum(step.accepted for step in streamed.steps)
     COUNTS["drafts rejected"] += sum(step.rejected for step in streamed.steps)

@@ -21,45 +21,52 @@ def batch() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def recorded(eos: int | None = None, **settings: bool) -> tuple[torch.Tensor, list[Recorder]]:
-    recorders = [Recorder(tiny_tokenizer(), row=row, **settings) for row in range(3)]
+def recorded(eos: int | None = None, **settings: bool) -> tuple[torch.Tensor, Recorder]:
+    recorder = Recorder(tiny_tokenizer(), rows=3, **settings)
     output = tiny_model("llama").generate(
-        **batch(), max_new_tokens=8, do_sample=False, eos_token_id=eos, pad_token_id=PAD, **observe(*recorders)
+        **batch(), max_new_tokens=8, do_sample=False, eos_token_id=eos, pad_token_id=PAD, **observe(recorder)
     )
-    return output, recorders
+    return output, recorder
 
 
 def test_each_row_is_recorded_without_its_padding() -> None:
-    output, recorders = recorded()
-    for recorder, ids, padding in zip(recorders, output.tolist(), PADDING, strict=True):
-        assert recorder.record.ids() == ids[padding:]
-        assert recorder.record.ids("generated") == ids[12:]
-        assert "".join(token.text for token in recorder.record) + recorder.record.tail == tiny_tokenizer().decode(
-            ids[padding:]
-        )
-        assert recorder.busy > 0
-        assert all((token.seconds or 0) > 0 for token in recorder.record if token.origin == "generated")
+    output, recorder = recorded()
+    for record, ids, padding in zip(recorder.records, output.tolist(), PADDING, strict=True):
+        assert record.ids() == ids[padding:]
+        assert record.ids("generated") == ids[12:]
+        assert "".join(token.text for token in record) + record.tail == tiny_tokenizer().decode(ids[padding:])
+        assert all((token.seconds or 0) > 0 for token in record if token.origin == "generated")
+    assert recorder.busy > 0
+    assert recorder.record is recorder.records[0]
+
+
+def test_the_first_rows_of_a_batch_may_be_recorded_alone() -> None:
+    recorder = Recorder(tiny_tokenizer(), rows=2)
+    output = tiny_model("llama").generate(
+        **batch(), max_new_tokens=4, do_sample=False, eos_token_id=None, pad_token_id=PAD, **observe(recorder)
+    )
+    assert [record.ids("generated") for record in recorder.records] == output[:2, 12:].tolist()
 
 
 def test_a_row_that_ended_gets_no_padding_behind() -> None:
     output, _ = recorded()
     eos = int(output[1, 12 + 3])
-    output, recorders = recorded(eos)
-    for recorder, ids in zip(recorders, output[:, 12:].tolist(), strict=True):
+    output, recorder = recorded(eos)
+    for record, ids in zip(recorder.records, output[:, 12:].tolist(), strict=True):
         wanted = ids[: ids.index(eos) + 1] if eos in ids else ids
-        assert recorder.record.ids("generated") == wanted
-    assert len(recorders[1].record.ids("generated")) <= 4
+        assert record.ids("generated") == wanted
+    assert len(recorder.records[1].ids("generated")) <= 4
 
 
 def test_prompt_probabilities_of_padded_rows_are_those_of_the_row_alone() -> None:
     model = tiny_model("llama")
     inputs = batch()
-    _, recorders = recorded(prompt_probabilities=True)
-    for row, (recorder, padding) in enumerate(zip(recorders, PADDING, strict=True)):
+    _, recorder = recorded(prompt_probabilities=True)
+    for row, (record, padding) in enumerate(zip(recorder.records, PADDING, strict=True)):
         alone = inputs["input_ids"][row : row + 1, padding:]
         with torch.no_grad():
             logprobs = model(alone).logits[0].log_softmax(-1)
-        measured = [token.raw_logprob for token in recorder.record if token.origin == "prompt"]
+        measured = [token.raw_logprob for token in record if token.origin == "prompt"]
         wanted = [logprobs[at - 1, token].item() for at, token in enumerate(alone[0].tolist()) if at]
         assert measured[0] is None
         assert measured[1:] == pytest.approx(wanted, abs=1e-4)

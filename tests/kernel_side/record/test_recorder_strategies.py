@@ -18,13 +18,13 @@ PLAIN: dict[str, Any] = {"max_new_tokens": 8, "eos_token_id": None, "pad_token_i
 @pytest.mark.parametrize("do_sample", [False, True])
 @pytest.mark.parametrize("eos", [None, 150])
 def test_each_returned_beam_is_recorded_with_its_own_measures(do_sample: bool, eos: int | None) -> None:
-    recorders = [Recorder(tiny_tokenizer(), row=row, alternatives=3) for row in range(4)]
+    recorder = Recorder(tiny_tokenizer(), rows=4, alternatives=3)
     kwargs = PLAIN | {"num_beams": 3, "num_return_sequences": 2, "do_sample": do_sample, "eos_token_id": eos}
     if do_sample:
         kwargs |= {"temperature": 0.7, "top_k": 0}
-    output = tiny_model("llama").generate(**prompts(2), **kwargs, **EVERYTHING, **observe(*recorders, seed=3))
-    for row, recorder in enumerate(recorders):
-        generated = [token for token in recorder.record if token.origin == "generated"]
+    output = tiny_model("llama").generate(**prompts(2), **kwargs, **EVERYTHING, **observe(recorder, seed=3))
+    for row, record in enumerate(recorder.records):
+        generated = [token for token in record if token.origin == "generated"]
         parents = [parent for parent in output.beam_indices[row].tolist() if parent >= 0]
         assert [token.id for token in generated] == output.sequences[row, 11:].tolist()[: len(parents)]
         for step, (token, parent) in enumerate(zip(generated, parents, strict=True)):

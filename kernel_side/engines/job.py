@@ -1,0 +1,149 @@
+"""One request on a model in this process, from its prepared ids to what ``generate`` returns, recorded on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, get_args
+
+from transformers import StoppingCriteriaList
+
+from ..decoding.model_view import view_of
+from ..decoding.observe import observe
+from ..observation.looks import Looks
+from ..observation.states import States
+from ..record.recorder import Clock, Recorder
+from ..record.recording import Lane, Recording
+from ..request import Observable, Request
+from ..settings import Contrastive, Guidance
+from .base import Outcome, Progress
+from .inputs import pad_together, tokenize
+from .plan import Plan
+from .stop_strings import StopStrings, found_in
+
+if TYPE_CHECKING:
+    from .in_process import InProcessEngine
+
+__all__ = ["InProcessJob"]
+
+
+class InProcessJob:
+    """A request that fits the model. See :class:`~genscope.kernel_side.engines.base.Job`."""
+
+    def __init__(self, engine: InProcessEngine, request: Request, prompts: list[list[int]], plan: Plan) -> None:
+        self.request = request
+        self.engine = engine
+        self._prompts = prompts
+        self._plan = plan
+        self._encoder: bool = engine.model.config.is_encoder_decoder
+        settings = request.settings
+        sequences = settings.sequences
+        self._recorder = Recorder(
+            engine.tokenizer,
+            rows=len(prompts) * sequences,
+            sources=len(prompts) if self._encoder else 0,
+            alternatives=settings.alternatives,
+            prompt_probabilities=settings.prompt_probabilities,
+            scores_are_logits=not isinstance(settings, Contrastive),
+        )
+        lanes = tuple(
+            Lane(
+                prompt=row // sequences,
+                sequence=row % sequences,
+                record=record,
+                source=self._recorder.sources[row // sequences] if self._encoder else None,
+                # A decoder behind an encoder begins with one token of its own.
+                prompt_tokens=1 if self._encoder else len(prompts[row // sequences]),
+            )
+            for row, record in enumerate(self._recorder.records)
+        )
+        recorder = self._recorder
+        self.recording = Recording(lanes, recorder.rounds, recorder.beams, recorder.choices)
+        self._states: States | None = None
+        if settings.attention or settings.logit_lens:
+            self._states = States(len(lanes), attention=settings.attention, hidden=settings.logit_lens)
+        self.looks = Looks(self._states, lanes, engine.tokenizer, lambda: engine.lens)
+
+    @property
+    def busy(self) -> float:
+        """Seconds that measuring and recording took so far."""
+        return self._recorder.busy
+
+    @property
+    def progress(self) -> Progress:
+        """How far the generation is."""
+        recorder = self._recorder
+        searching = self.request.settings.searches and not len(self.recording.choices)
+        longest = recorder.steps if searching else max(lane.generated for lane in self.recording.lanes)
+        return Progress(longest, recorder.first, recorder.last)
+
+    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
+        """Generate, in this thread. See :meth:`~genscope.kernel_side.engines.base.Job.execute`."""
+        settings, plan, recorder = self.request.settings, self._plan, self._recorder
+        recorder.clock = clock
+        told_to_stop = False
+
+        def stop() -> bool:
+            nonlocal told_to_stop
+            # A generation that has ended by itself needs no further step, also when it is paused.
+            told_to_stop = not recorder.over and checkpoint()
+            return told_to_stop
+
+        model = view_of(self.engine.model, **plan.view) if plan.view else self.engine.model
+        output = model.generate(
+            **self._inputs(),
+            **settings.generate_kwargs(),
+            **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
+            return_dict_in_generate=True,
+            **self._stopping(),
+            **observe(
+                *(recorder, self._states) if self._states is not None else (recorder,),
+                seed=settings.seed,
+                stop=stop,
+                loop=plan.loop,
+                **self._drafting(),
+            ),
+        )
+        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device.
+        output.cache = None
+        return Outcome(tuple(self._why(lane, told_to_stop) for lane in self.recording.lanes), output)
+
+    def _inputs(self) -> dict[str, Any]:
+        engine, settings = self.engine, self.request.settings
+        device, pad = engine.model.device, engine.pad_id()
+        ids, mask = pad_together(self._prompts, pad, left=not self._encoder)
+        inputs: dict[str, Any] = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        if engine.model.generation_config.pad_token_id is None:
+            inputs["pad_token_id"] = pad
+        if isinstance(settings, Guidance) and settings.negative_prompt:
+            negative = [tokenize(settings.negative_prompt, engine.tokenizer, engine.model)] * len(self._prompts)
+            negative_ids, negative_mask = pad_together(negative, pad, left=True)
+            inputs["negative_prompt_ids"] = negative_ids.to(device)
+            inputs["negative_prompt_attention_mask"] = negative_mask.to(device)
+        return inputs
+
+    def _stopping(self) -> dict[str, Any]:
+        strings = self.request.settings.stop_strings
+        if not strings:
+            return {}
+        prompt = 1 if self._encoder else max(map(len, self._prompts))
+        return {"stopping_criteria": StoppingCriteriaList([StopStrings(self.engine.tokenizer, strings, prompt)])}
+
+    def _drafting(self) -> dict[str, Any]:
+        draft = self._plan.draft
+        if draft is None:
+            return {}
+        drafting: dict[str, Any] = {"assistant_model": view_of(draft.model, **self._plan.draft_view)}
+        if draft.tokenizer is not None:
+            drafting |= {"tokenizer": self.engine.tokenizer, "assistant_tokenizer": draft.tokenizer}
+        return drafting
+
+    def _why(self, lane: Lane, told_to_stop: bool) -> str | None:
+        settings = self.request.settings
+        if lane.generated and settings.stop_at_eos and lane.record[-1].id in self.engine.eos_ids():
+            return "eos"
+        found = found_in(lane.record, settings.stop_strings)
+        if found is not None:
+            return f"stop string {found!r}"
+        if told_to_stop:
+            return None
+        return "length" if lane.generated else "no hypothesis"

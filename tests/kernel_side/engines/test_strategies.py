@@ -1,0 +1,352 @@
+"""Every strategy as a run: the tokens of plain ``generate``, lanes, rounds, beam steps, and what a model cannot do."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
+from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
+from genscope.kernel_side.decoding.dola import DoLa
+from genscope.kernel_side.engines.in_process import InProcessEngine
+from genscope.kernel_side.record.beams import trace_candidate
+from genscope.kernel_side.record.rounds import summarize
+from genscope.kernel_side.request import Request, Settings, SettingsError
+from genscope.kernel_side.run import Run
+from tiny import PAD, tiny_model, tiny_tokenizer
+
+PROMPTS = ["the cat and the hat", "on it"]
+NAMES = [chosen.model_fields["strategy"].default for chosen in get_args(Settings)]
+MODELS = ("llama", "gpt2", "gemma3", "qwen3", "t5", "bart")
+ENCODERS = ("t5", "bart")
+
+PLAIN: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sample": {"do_sample": True},
+    "beam": {"num_beams": 4},
+    "beam_sample": {"num_beams": 4, "do_sample": True},
+    "diverse_beam": {"num_beams": 4, "custom_generate": DiverseBeamSearch(2, 0.5)},
+    "contrastive": {"custom_generate": ContrastiveSearch(0.6, 4)},
+    "dola": {"custom_generate": DoLa("high", 0.1)},
+    "guidance": {"guidance_scale": 1.5},
+    "assisted": {},
+    "prompt_lookup": {"prompt_lookup_num_tokens": 10},
+    "early_exit": {"assistant_early_exit": 1},
+}
+"""What makes plain ``generate`` do the same, with the settings' defaults; drafting changes no greedy token."""
+CHANGES: dict[str, dict[str, Any]] = {"early_exit": {"assistant_early_exit": 1}}
+
+
+def engine(kind: Any, *, assistant: bool = False) -> InProcessEngine:
+    return InProcessEngine(
+        tiny_model(kind, "sdpa"), tiny_tokenizer(), tiny_model(kind, "sdpa", seed=1) if assistant else None
+    )
+
+
+def request(name: str, prompt: Any = PROMPTS[0], **settings: Any) -> Request:
+    base = {"max_new_tokens": 12, "stop_at_eos": False, "seed": 3, "strategy": name} | CHANGES.get(name, {})
+    return Request.make(prompt, base, **settings)
+
+
+def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
+    tokenizer = copy.deepcopy(tiny_tokenizer())
+    tokenizer.padding_side = "left" if left else "right"
+    encoded = tokenizer(prompts, return_tensors="pt", padding=True)
+    return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "waited for 30 s in vain"
+        time.sleep(0.002)
+
+
+def plain(model: PreTrainedModel, prompts: list[str], name: str, **more: Any) -> torch.Tensor:
+    torch.manual_seed(3)
+    kwargs = {"do_sample": False, "max_new_tokens": 12, "eos_token_id": None, "pad_token_id": PAD} | PLAIN[name] | more
+    tokens: torch.Tensor = model.generate(**ids_of(prompts, left=not model.config.is_encoder_decoder), **kwargs)
+    return tokens
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_gives_the_tokens_of_generate(name: str, kind: str) -> None:
+    on = engine(kind, assistant=True)
+    before = on.model.config.to_dict(), on.model.generation_config.to_dict()
+    if name in on.unavailable():
+        with pytest.raises(SettingsError, match=rf"^strategy: '{name}' needs "):
+            Run(on, request(name))
+        return
+    run = Run(on, request(name)).wait(60)
+    wanted = plain(on.model, PROMPTS[:1], name)
+    assert run.record.ids() == wanted[0].tolist()
+    assert (run.state, run.whys, run.status().generated) == ("finished", ("length",), 12)
+    assert (on.model.config.to_dict(), on.model.generation_config.to_dict()) == before
+    assert all(token.raw_logprob is not None for token in run.record[run.prompt_tokens :])
+    chosen = [token.logprob for token in run.record[run.prompt_tokens :]]
+    assert all(logprob is None for logprob in chosen) if name == "contrastive" else None not in chosen
+
+
+def test_what_a_model_cannot_do() -> None:
+    assert list(engine("llama").unavailable()) == ["assisted"]
+    assert engine("llama", assistant=True).unavailable() == {}
+    assert set(engine("t5", assistant=True).unavailable()) == {
+        "diverse_beam", "contrastive", "dola", "guidance", "early_exit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "t5"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("greedy", {}),
+        ("sample", {"num_return_sequences": 3}),
+        ("beam", {"num_return_sequences": 2}),
+        ("beam_sample", {"num_return_sequences": 4}),
+        ("diverse_beam", {"num_return_sequences": 2}),
+        ("contrastive", {}),
+        ("dola", {}),
+        ("guidance", {}),
+    ],
+)
+def test_a_batch_has_a_lane_for_each_sequence(name: str, settings: dict[str, Any], kind: str) -> None:
+    on = engine(kind)
+    if name in on.unavailable():
+        pytest.skip(on.unavailable()[name])
+    run = Run(on, request(name, PROMPTS, **settings)).wait(60)
+    wanted = plain(on.model, PROMPTS, name, **settings)
+    sequences = settings.get("num_return_sequences", 1)
+    assert [(lane.prompt, lane.sequence) for lane in run.lanes] == [(p, s) for p in (0, 1) for s in range(sequences)]
+    encoder = kind in ENCODERS
+    for lane, ids in zip(run.lanes, wanted.tolist(), strict=True):
+        own = tiny_tokenizer()(PROMPTS[lane.prompt])["input_ids"]
+        prompt = [PAD] if encoder else own
+        assert lane.prompt_tokens == len(prompt)
+        assert lane.record.ids("prompt") == prompt
+        assert lane.record.ids("generated") == ids[-12:]
+        if encoder:
+            assert lane.source is not None
+            assert lane.source.ids() == own
+            assert lane.source is run.lanes[lane.prompt * sequences].source
+        else:
+            assert lane.source is None
+    assert run.whys == ("length",) * len(run.lanes)
+    assert run.why == "length"
+    assert len(run.texts) == 2 * sequences
+
+
+def test_lanes_end_for_their_own_reasons() -> None:
+    on = engine("llama")
+    free = Run(on, request("greedy", PROMPTS)).wait(60)
+    eos = free.lanes[1].record.ids("generated")[4]
+    assert eos not in free.lanes[0].record.ids("generated")
+    on.model.generation_config.eos_token_id = eos
+    run = Run(on, request("greedy", PROMPTS, stop_at_eos=True)).wait(60)
+    assert run.whys == ("length", "eos")
+    assert run.why == "length (1), eos (1)"
+    assert run.status().why == run.why
+    assert [lane.generated for lane in run.lanes] == [12, 5]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("beam", "beam_sample", "diverse_beam")])
+def test_a_stop_string_ends_each_lane_where_it_stands(name: str) -> None:
+    on = engine("llama", assistant=True)
+    prompts = PROMPTS if name in ("greedy", "sample", "dola") else PROMPTS[:1]
+    free = Run(on, request(name, prompts)).wait(60)
+    text = free.record[free.prompt_tokens + 4].text
+    string = text or next(token.text for token in free.record[free.prompt_tokens + 3 :] if token.text.strip())
+    run = Run(on, request(name, prompts, stop_strings=[string])).wait(60)
+    assert run.whys[0] == f"stop string {string!r}"
+    assert string in run.text
+    kept = run.record.ids("generated")
+    assert kept == free.record.ids("generated")[: len(kept)]
+    if not run.settings.drafts:  # a round is kept whole
+        assert string not in "".join(token.text for token in run.record[run.prompt_tokens : -1])
+    for lane, other in zip(run.lanes[1:], free.lanes[1:], strict=True):
+        if string not in other.text:
+            assert lane.record.ids() == other.record.ids()
+
+
+@pytest.mark.parametrize("name", ["beam", "beam_sample", "diverse_beam"])
+def test_a_stop_string_finishes_hypotheses(name: str) -> None:
+    on = engine("llama")
+    free = Run(on, request(name, num_return_sequences=4)).wait(60)
+    string = next(token.text for token in free.record[free.prompt_tokens + 2 :] if token.text.strip())
+    run = Run(on, request(name, num_return_sequences=4, stop_strings=[string])).wait(60)
+    assert f"stop string {string!r}" in run.whys
+    for lane, why in zip(run.lanes, run.whys, strict=True):
+        assert (string in lane.text) == (why == f"stop string {string!r}")
+        assert string not in "".join(token.text for token in lane.record[lane.prompt_tokens : -1])
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.parametrize("name", ["beam", "beam_sample", "diverse_beam"])
+def test_beam_steps_replay_to_the_returned_sequences(name: str, kind: str) -> None:
+    on = engine(kind)
+    if name in on.unavailable():
+        pytest.skip(on.unavailable()[name])
+    run = Run(on, request(name, PROMPTS, num_return_sequences=3, keep=["scores"])).wait(60)
+    assert len(run.recording.choices) == 6
+    for choice, lane in zip(run.recording.choices, run.lanes, strict=True):
+        steps = [step for step in run.recording.beams if step.prompt == lane.prompt]
+        path = trace_candidate(steps, choice.step, choice.candidate)
+        assert [candidate.id for candidate in path] == lane.record.ids("generated")
+        row = choice.lane
+        rows = [parent - lane.prompt * 4 for parent in run.output.beam_indices[row].tolist() if parent >= 0]
+        assert [candidate.beam for candidate in path] == rows
+        assert choice.score == pytest.approx(float(run.output.sequences_scores[row]))
+        pool = steps[-1].finished
+        assert (choice.step, choice.candidate, choice.score) in [(one.step, one.candidate, one.score) for one in pool]
+        total = path[-1].score
+        assert total is not None
+        assert choice.score == pytest.approx(total / len(path), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["assisted", "prompt_lookup", "early_exit"])
+@pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "top_k": 20}])
+def test_rounds_add_up(name: str, sampling: dict[str, Any]) -> None:
+    on = engine("llama", assistant=True)
+    run = Run(on, request(name, "to the top, to the top, to the", **sampling)).wait(60)
+    rounds = run.recording.rounds
+    position = run.prompt_tokens
+    for index, one in enumerate(rounds):
+        assert (one.step, one.position) == (index, position)
+        assert one.accepted + one.rejected == len(one.drafts)
+        assert one.bonus in (0, 1)
+        kept = [token.id for token in run.record[position : position + one.accepted]]
+        assert kept == [draft.id for draft in one.drafts[: one.accepted]]
+        for draft, token in zip(one.drafts, run.record[position : position + one.accepted], strict=False):
+            assert draft.target_logprob == pytest.approx(token.logprob, abs=1e-5)
+            assert (draft.draft_logprob is None) == (name == "prompt_lookup")
+        position += one.accepted + one.bonus
+    assert position == len(run.record)
+    summary = summarize(rounds)
+    assert run.status().drafts == summary
+    assert summary.generated == 12
+    assert summary.wasted == sum(one.rejected for one in rounds)
+    assert summary.tokens_per_forward == 12 / len(rounds)
+    if not sampling:
+        assert run.record.ids() == Run(on, request("greedy", "to the top, to the top, to the")).wait(60).record.ids()
+
+
+def test_drafts_are_as_long_as_the_setting_says() -> None:
+    on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), tiny_model("llama", "sdpa"))
+    before = on.draft.model.generation_config.to_dict() if on.draft else None
+    for count in (1, 4):
+        run = Run(on, request("assisted", num_assistant_tokens=count, max_new_tokens=20)).wait(60)
+        assert [len(one.drafts) for one in run.recording.rounds[:2]] == [count, count]
+        assert run.recording.rounds[0].accepted == count  # the draft model is the model itself
+    assert on.draft is not None
+    assert on.draft.model.generation_config.to_dict() == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name: str) -> None:
+    on = engine("llama", assistant=True)
+    before = on.model.config.to_dict()
+    run = Run(on, request(name, max_new_tokens=200), paused=True)
+    for _ in range(3):
+        run.step()
+    until(lambda: run.status().generated >= 3 or run.over)
+    run.stop()
+    run.wait(60)
+    assert run.state == "stopped"
+    assert run.whys == (None,)
+    assert 3 <= run.status().generated < 200
+    assert run.record.ids() == run.output.sequences[0].tolist()
+    assert on.model.config.to_dict() == before
+    whole = Run(on, request(name)).wait(60)
+    assert whole.record.ids() == plain(on.model, PROMPTS[:1], name)[0].tolist()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failure_in_the_middle_keeps_what_came_and_the_model_usable(name: str) -> None:
+    on = engine("llama", assistant=True)
+    before = on.model.config.to_dict()
+    layer, calls = on.model.model.layers[0].mlp, 0
+
+    def fail(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise RuntimeError("out of order")
+
+    handle = layer.register_forward_pre_hook(fail)
+    run = Run(on, request(name, max_new_tokens=100))
+    with pytest.raises(RuntimeError, match="out of order"):
+        run.wait(60)
+    handle.remove()
+    assert run.state == "failed"
+    assert on.model.config.to_dict() == before
+    assert Run(on, request(name)).wait(60).record.ids() == plain(on.model, PROMPTS[:1], name)[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "prompt", "settings", "message"),
+    [
+        ("prompt_lookup", PROMPTS, {}, r"prompt: the strategy 'prompt_lookup' follows one prompt, and 2 were given"),
+        ("early_exit", "a", {"assistant_early_exit": 2}, r"assistant_early_exit: 2 are not fewer than the model's 2"),
+        (
+            "guidance",
+            "a",
+            {"negative_prompt": "x" * 600},
+            r"negative_prompt: it has 600 tokens, and with 12 .* holds 512",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(name: str, prompt: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        Run(engine("llama"), request(name, prompt, **settings))
+
+
+def test_prompt_probabilities_of_an_encoder_decoder_model_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"prompt_probabilities: .*which its encoder reads. Switch it off"):
+        Run(engine("t5"), request("greedy", prompt_probabilities=True))
+
+
+def test_a_draft_model_with_another_vocabulary_needs_its_tokenizer() -> None:
+    draft = tiny_model("llama", "sdpa")
+    draft.resize_token_embeddings(310)
+    on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), draft)
+    with pytest.raises(SettingsError, match=r"draft model has 310 tokens and the model 300: .*its tokenizer\)"):
+        Run(on, request("assisted"))
+
+
+def test_guidance_goes_away_from_the_negative_prompt() -> None:
+    on = engine("llama")
+    run = Run(on, request("guidance", negative_prompt="on it", guidance_scale=3.0)).wait(60)
+    negative = torch.tensor([tiny_tokenizer()("on it")["input_ids"]])
+    wanted = plain(
+        on.model, PROMPTS[:1], "guidance", guidance_scale=3.0, negative_prompt_ids=negative,
+        negative_prompt_attention_mask=torch.ones_like(negative),
+    )  # fmt: skip
+    assert run.record.ids() == wanted[0].tolist()
+    assert wanted[0].tolist() != plain(on.model, PROMPTS[:1], "guidance", guidance_scale=3.0)[0].tolist()
+
+
+def test_attentions_are_kept_of_a_model_that_gives_none() -> None:
+    on = engine("llama")
+    run = Run(on, request("greedy", keep=["attentions"])).wait(60)
+    wanted = tiny_model("llama", "eager").generate(
+        **ids_of(PROMPTS[:1], left=True), max_new_tokens=12, eos_token_id=None, pad_token_id=PAD, do_sample=False,
+        return_dict_in_generate=True, output_attentions=True,
+    )  # fmt: skip
+    assert torch.equal(run.output.attentions[3][1], wanted.attentions[3][1])
+    assert on.model.config._attn_implementation == "sdpa"
+
+
+def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
+    on = engine("bart")
+    run = Run(on, request("greedy", "x" * 510, max_new_tokens=3)).wait(60)
+    assert len(run.lanes[0].source or ()) == 510
+    with pytest.raises(
+        SettingsError, match=r"max_new_tokens: 512 do not fit: the prompt takes 1 of the 512.*at most 511"
+    ):
+        Run(on, request("greedy", max_new_tokens=512))
