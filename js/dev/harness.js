@@ -1,6 +1,7 @@
 // The widget on a page of its own, fed by a fake kernel. Options in the address: theme=light|dark, width=700,
 // scene=idle|loading|problems|chat|running|finished|failed|gone|bulk, n=50000 (for bulk), measure=..., marks=1.
 import widget from "../src/widget.js";
+import { mountBeams } from "./beam_scene.js";
 import { believableRun, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
@@ -132,7 +133,11 @@ const scenes = {
 
 const { initialize, render } = widget();
 const props = /** @type {any} */ ({ model, signal: new AbortController().signal });
-await initialize?.(props);
-await render?.({ ...props, el: host });
-scenes[scene]?.();
+if (scene.startsWith("beam")) {
+  mountBeams(host, options);
+} else {
+  await initialize?.(props);
+  await render?.({ ...props, el: host });
+  scenes[scene]?.();
+}
 Object.assign(window, { model, rows, promptTokens });

@@ -1,0 +1,432 @@
+// The view of a beam search: takes its rows in, says which step is looked at and which token a person points at, and
+// has the parts drawn. The tree is beamtree.js, what is seen of it the strip, the overview, the settled text and the
+// tables.
+import { html, nothing, render } from "lit-html";
+import { ancestor, BeamTree, pathTo } from "../beamtree.js";
+import { literal } from "../format.js";
+import { BeamOverview } from "./beamoverview.js";
+import { BeamSettled } from "./beamsettled.js";
+import { BeamStrip } from "./beamstrip.js";
+import { hypotheses, inspection } from "./beamtables.js";
+import { scoreText } from "./beamtext.js";
+import { segmented } from "./segmented.js";
+
+/** @typedef {import("../beamtree.js").BeamNode} BeamNode */
+/** @typedef {import("../beamtree.js").Leaf} Leaf */
+/** @typedef {import("../wire.js").WireBeamStep} WireBeamStep */
+/** @typedef {import("../wire.js").WireBeamChoice} WireBeamChoice */
+
+/**
+ * What is read of a session's state.
+ * @typedef {object} BeamState
+ * @property {string | null} run
+ * @property {import("../wire.js").BeamShape | null} beams
+ * @property {import("../wire.js").WireLane[]} lanes
+ * @property {{ beams: WireBeamStep[], choices: WireBeamChoice[] }} tables Grow in place.
+ * @property {Record<string, unknown> | null} settings
+ * @property {boolean} over
+ */
+
+/** @typedef {{ state: BeamState, living: boolean, refresh(): void }} BeamSession */
+
+const NEAR_END_PX = 24;
+
+export class BeamsView {
+  element = document.createElement("div");
+
+  #session;
+  #head = part("div", "gs-bhead");
+  #overview = new BeamOverview();
+  #settled = new BeamSettled();
+  #strip = new BeamStrip();
+  #hypotheses = part("div", "gs-btables");
+  #inspector = part("aside", "gs-binspector");
+  #announce = part("div", "gs-sr");
+
+  /** @type {string | null} */
+  #run = null;
+  /** By prompt. @type {BeamTree[]} */
+  #trees = [];
+  #read = 0;
+  #prompt = 0;
+  /** The step that is looked at; null is the newest. @type {number | null} */
+  #at = null;
+  /** @type {BeamNode | null} */
+  #pinned = null;
+  /** @type {BeamNode | null} */
+  #pointed = null;
+  #following = true;
+  #left = 0;
+
+  /**
+   * @param {BeamSession} session
+   * @param {AbortSignal} signal
+   */
+  constructor(session, signal) {
+    this.#session = session;
+    this.element.className = "gs-beams";
+    const strip = this.#strip.element;
+    strip.tabIndex = 0;
+    strip.dataset.lmSuppressShortcuts = "true";
+    strip.setAttribute("role", "region");
+    strip.setAttribute("aria-label", "Tree of hypotheses. Arrow keys choose a token, Enter pins it, Escape lets go.");
+    this.#inspector.setAttribute("aria-label", "Chosen token");
+    this.#announce.setAttribute("aria-live", "polite");
+    const foot = part("div", "gs-bfoot");
+    foot.append(this.#hypotheses, this.#inspector);
+    this.element.append(this.#head, this.#overview.element, this.#settled.element, strip, foot, this.#announce);
+
+    const options = { signal, passive: true };
+    this.element.addEventListener("pointerover", (event) => this.#point(this.#nodeAt(event)), options);
+    this.element.addEventListener("pointerleave", () => this.#point(null), options);
+    this.element.addEventListener("click", (event) => this.#click(event), options);
+    strip.addEventListener("keydown", (event) => this.#key(event), { signal });
+    strip.addEventListener("scroll", () => this.#scrolled(), options);
+    this.#overview.slider.addEventListener("input", () => this.#slide(), options);
+    if (typeof ResizeObserver === "function") {
+      const observer = new ResizeObserver(() => this.#toEnd());
+      observer.observe(strip);
+      signal.addEventListener("abort", () => observer.disconnect());
+    }
+  }
+
+  /** Take in what came, and draw it. */
+  update() {
+    const { state } = this.#session;
+    this.element.hidden = state.beams === null;
+    if (state.beams === null) {
+      return;
+    }
+    if (state.run !== this.#run || state.tables.beams.length < this.#read) {
+      this.#run = state.run;
+      this.#trees = [];
+      this.#read = 0;
+      this.#prompt = 0;
+      this.#startOver();
+    }
+    for (; this.#read < state.tables.beams.length; this.#read += 1) {
+      const row = state.tables.beams[this.#read];
+      this.#trees[row.prompt] ??= new BeamTree(state.beams);
+      this.#trees[row.prompt].add(row);
+    }
+    this.element.style.setProperty("--beams", String(state.beams.beams));
+    this.#draw();
+  }
+
+  #startOver() {
+    this.#at = null;
+    this.#pinned = null;
+    this.#pointed = null;
+    this.#following = true;
+    this.#strip.clear();
+    this.#overview.clear();
+    this.#settled.clear();
+  }
+
+  get #tree() {
+    return this.#trees[this.#prompt];
+  }
+
+  /** @param {BeamTree} tree */
+  #step(tree) {
+    return Math.min(this.#at ?? tree.n - 1, tree.n - 1);
+  }
+
+  #draw() {
+    const tree = this.#tree;
+    this.element.toggleAttribute("data-empty", tree === undefined);
+    this.#drawHead(tree);
+    if (tree === undefined) {
+      render(nothing, this.#hypotheses);
+      render(nothing, this.#inspector);
+      return;
+    }
+    const { state } = this.#session;
+    const step = this.#step(tree);
+    const sequences = this.#sequences(tree);
+    const pick = this.#pinned ?? this.#pointed;
+    const chosenLeaves = [...sequences.keys()];
+    const scene = tree.scene(step, { chosen: chosenLeaves.filter((node) => node.step <= step), picked: pick });
+    const chosen = new Set(chosenLeaves.flatMap((node) => pathTo(node)));
+    const ranked = tree.ranked(step);
+    const best = ranked[0]?.node ?? null;
+    const path = new Set(pick === null ? [] : pathTo(pick));
+    const settled = tree.settled[step];
+    const marks = {
+      step,
+      settled,
+      chosen,
+      best: new Set(best === null ? [] : pathTo(best)),
+      ends: this.#ends(tree, step, scene.leaves, sequences),
+      pointed: pick,
+      path,
+      pinned: this.#pinned !== null,
+    };
+    this.#strip.draw(scene, marks, tree.groups);
+    this.#settled.draw(settled, tree.groups, ranked.length, pick);
+    const most = state.settings?.max_new_tokens;
+    this.#overview.draw(tree, {
+      step,
+      horizon: state.over || typeof most !== "number" ? tree.n : Math.max(tree.n, most),
+      live: [...scene.cells.keys()].filter((node) => node.died > step),
+      chosen,
+      picked: path,
+      point: pick,
+    });
+    const shown = {
+      tree,
+      step,
+      pick: pick ?? best,
+      why: /** @type {const} */ (this.#pinned !== null ? "pinned" : this.#pointed !== null ? "pointed" : "best"),
+      sequences,
+      chosen,
+      rest: (/** @type {BeamNode} */ node) => restOf(node, settled[node.group]),
+    };
+    render(hypotheses(shown), this.#hypotheses);
+    render(inspection(shown), this.#inspector);
+    this.#toEnd();
+  }
+
+  /** @param {BeamTree | undefined} tree */
+  #drawHead(tree) {
+    const prompts = Math.max(this.#trees.length, ...this.#session.state.lanes.map(({ prompt }) => prompt + 1));
+    const options = Array.from({ length: prompts }, (_, i) => ({ value: String(i), label: `prompt ${i + 1}` }));
+    const behind = tree !== undefined && this.#step(tree) < tree.n - 1;
+    render(
+      html`${prompts > 1 ? segmented("Prompt", options, String(this.#prompt), (value) => this.#show(Number(value))) : nothing}
+        <p class="gs-bwhen">${
+          tree === undefined
+            ? "The tree grows here, step by step."
+            : html`<b>step ${this.#step(tree) + 1}</b> of ${tree.n}<span>${events(tree, this.#step(tree))}</span>`
+        }</p>
+        <button type="button" class="gs-bnewest" data-lm-suppress-shortcuts="true" ?disabled=${!behind}
+          @click=${() => this.#goTo(null)}>newest ⇥</button>
+        <ul class="gs-blegend" aria-label="Signs">
+          <li data-line="settled">shared by all</li><li data-line="live">lives</li><li data-line="dead">✕ died</li>
+          <li data-line="finished">■ finished</li><li data-line="chosen">★ chosen</li>
+        </ul>`,
+      this.#head,
+    );
+  }
+
+  /**
+   * @param {BeamTree} tree
+   * @returns {Map<BeamNode, string>} What the chosen hypotheses of this prompt became.
+   */
+  #sequences(tree) {
+    const { tables, lanes } = this.#session.state;
+    const found = new Map();
+    for (const { lane, prompt, step, candidate } of tables.choices) {
+      const node = prompt === this.#prompt ? tree.node(step, candidate) : null;
+      if (node !== null) {
+        found.set(node, `sequence ${(lanes[lane]?.sequence ?? lane) + 1}`);
+      }
+    }
+    return found;
+  }
+
+  /**
+   * @param {BeamTree} tree
+   * @param {number} step
+   * @param {Leaf[]} leaves
+   * @param {Map<BeamNode, string>} sequences
+   */
+  #ends(tree, step, leaves, sequences) {
+    const ranks = new Map(tree.ranked(step).map(({ node, rank }) => [node, rank]));
+    const places = new Map(tree.pool(step).map((one) => [one.node, one]));
+    return new Map(
+      leaves.map(({ node, fate }) => {
+        const place = places.get(node);
+        const became = sequences.has(node) ? `★ ${sequences.get(node)} ` : "";
+        const pooled = place ? `■ pool ${place.place}  ${scoreText(place.score, 3)}` : "■ out of the pool";
+        const rank = ranks.get(node);
+        if (fate === "finished" || (fate === "chosen" && node.finished)) {
+          return [node, `${became}${pooled}`];
+        }
+        if (rank !== undefined) {
+          return [node, `${became}#${rank}  ${scoreText(node.score)}`];
+        }
+        return [
+          node,
+          fate === "died"
+            ? `✕ died  ${scoreText(node.score)}`
+            : `${node.finished ? "■" : "✕"} at step ${node.died + 1}`,
+        ];
+      }),
+    );
+  }
+
+  /** @param {number} prompt */
+  #show(prompt) {
+    this.#prompt = prompt;
+    this.#startOver();
+    this.#draw();
+  }
+
+  #slide() {
+    const step = Number(this.#overview.slider.value);
+    this.#goTo(step >= this.#tree.n - 1 ? null : step);
+  }
+
+  /** @param {number | null} step */
+  #goTo(step) {
+    this.#at = step;
+    this.#following = true;
+    this.#pointed = null;
+    this.#draw();
+  }
+
+  /** @param {Event} event */
+  #nodeAt(event) {
+    const element = event.target instanceof Element ? event.target.closest("[data-key]") : null;
+    const [step, candidate] = (element instanceof HTMLElement ? (element.dataset.key ?? "") : "").split(":");
+    return candidate === undefined ? null : (this.#tree?.node(Number(step), Number(candidate)) ?? null);
+  }
+
+  /** @param {BeamNode | null} node */
+  #point(node) {
+    if (node !== this.#pointed) {
+      this.#pointed = node;
+      this.#session.refresh();
+    }
+  }
+
+  /** @param {MouseEvent} event */
+  #click(event) {
+    const node = this.#nodeAt(event);
+    const selection = window.getSelection?.();
+    if (node !== null && (!selection || selection.isCollapsed)) {
+      this.#pinned = this.#pinned === node ? null : node;
+      this.#session.refresh();
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || this.#tree === undefined) {
+      return;
+    }
+    const tree = this.#tree;
+    const at = this.#pinned ?? this.#pointed ?? tree.ranked(this.#step(tree))[0]?.node ?? null;
+    const target = at === null ? undefined : this.#neighbour(at, event.key);
+    if (target !== undefined) {
+      this.#move(target ?? at);
+    } else if (event.key === "Enter" && at !== null) {
+      this.#pinned = at;
+    } else if (event.key === "Escape" && (this.#pinned !== null || this.#pointed !== null)) {
+      this.#pinned = null;
+      this.#pointed = null;
+    } else {
+      return;
+    }
+    event.preventDefault();
+    // Escape would else also stop the run.
+    event.stopPropagation();
+    this.#session.refresh();
+  }
+
+  /**
+   * @param {BeamNode} node
+   * @param {string} key
+   * @returns {BeamNode | null | undefined} Undefined where the key moves nothing.
+   */
+  #neighbour(node, key) {
+    const tree = this.#tree;
+    const step = this.#step(tree);
+    const { cells, leaves } = tree.scene(step, { picked: node });
+    switch (key) {
+      case "ArrowLeft":
+        return node.parent;
+      case "ArrowRight":
+        return node.children.find((child) => cells.has(child)) ?? null;
+      case "Home":
+        return ancestor(node, 0);
+      case "End":
+        return tree.ranked(step)[0]?.node ?? null;
+      case "ArrowUp":
+      case "ArrowDown": {
+        const column = leaves.map(({ node: leaf }) => ancestor(leaf, node.step)).filter((one) => one !== null);
+        const all = [...new Set(column)];
+        return all[all.indexOf(node) + (key === "ArrowUp" ? -1 : 1)] ?? null;
+      }
+      default:
+        return undefined;
+    }
+  }
+
+  /** @param {BeamNode | null} node */
+  #move(node) {
+    if (node === null) {
+      return;
+    }
+    if (this.#pinned === null) {
+      this.#pointed = node;
+    } else {
+      this.#pinned = node;
+    }
+    this.#following = node.step >= this.#step(this.#tree);
+    this.#strip.cell(node)?.scrollIntoView?.({ block: "nearest", inline: "nearest" });
+    this.#announce.textContent = `Step ${node.step + 1}: ${literal(node.text)}, total ${scoreText(node.score)}`;
+  }
+
+  #scrolled() {
+    const { scrollLeft, clientWidth, scrollWidth } = this.#strip.element;
+    if (scrollLeft + clientWidth >= scrollWidth - NEAR_END_PX) {
+      this.#following = true;
+    } else if (scrollLeft < this.#left) {
+      // Only a person scrolls back; a step that comes moves the end away.
+      this.#following = false;
+    }
+    this.#left = scrollLeft;
+  }
+
+  #toEnd() {
+    if (this.#following) {
+      const { element } = this.#strip;
+      element.scrollLeft = element.scrollWidth;
+    }
+  }
+}
+
+/**
+ * What happened in a step.
+ * @param {BeamTree} tree
+ * @param {number} step
+ */
+function events(tree, step) {
+  const before = (tree.live[step - 1] ?? []).filter((node) => node !== null);
+  const made = [...tree.made(step)];
+  const died = before.filter(
+    (node) => node.died === step && !node.children.some((child) => child.step === step),
+  ).length;
+  const forked = before.filter((node) => node.children.filter((child) => child.beam !== null).length > 1).length;
+  const finished = made.filter((node) => node.finished).length;
+  const parts = [];
+  if (step > 0) {
+    parts.push(`${died} died`, `${forked} forked`);
+  }
+  if (finished > 0) {
+    parts.push(`${finished} finished`);
+  }
+  return parts.join(", ");
+}
+
+/**
+ * @param {BeamNode} node
+ * @param {BeamNode | null} settled
+ */
+function restOf(node, settled) {
+  const shares = settled !== null && ancestor(node, settled.step) === settled;
+  const path = pathTo(node, shares ? settled.step : -1);
+  return path.map(({ text }) => text).join("");
+}
+
+/**
+ * @param {string} tag
+ * @param {string} className
+ */
+function part(tag, className) {
+  const element = document.createElement(tag);
+  element.className = className;
+  return element;
+}

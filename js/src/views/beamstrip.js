@@ -1,0 +1,247 @@
+// The tree of a beam search as a strip: a column a step, a row a hypothesis, edges from left to right. Draws what
+// beamtree.js lays out, and touches only what changed since the last time. No listeners.
+//
+// The grid sizes its own columns, and edges are borders of pseudo-elements, so nothing is measured here.
+import { looseBytes } from "../format.js";
+import { bucketClass, bucketOf, MEASURES } from "../measures.js";
+import { groupName, keyOf, tokenText } from "./beamtext.js";
+
+/** @typedef {import("../beamtree.js").BeamNode} BeamNode */
+/** @typedef {import("../beamtree.js").Cell} Cell */
+/** @typedef {import("../beamtree.js").Scene} Scene */
+
+/**
+ * @typedef {object} Marks
+ * @property {number} step
+ * @property {(BeamNode | null)[]} settled By group.
+ * @property {ReadonlySet<BeamNode>} best What the best live hypothesis descends from.
+ * @property {ReadonlySet<BeamNode>} chosen What the chosen sequences descend from.
+ * @property {ReadonlyMap<BeamNode, string>} ends What is said at the end of a row.
+ * @property {BeamNode | null} pointed
+ * @property {ReadonlySet<BeamNode>} path What the pointed one descends from.
+ * @property {boolean} pinned
+ */
+
+const SCALE = MEASURES.probability.scales.processed ?? MEASURES.probability.scales.raw;
+const TICK = 5;
+/** Rows above the tree: the numbers of steps. Columns before it: the groups. */
+const TOP = 2;
+const LEFT = 2;
+
+export class BeamStrip {
+  element = document.createElement("div");
+
+  #grid = document.createElement("div");
+  #edge = document.createElement("div");
+  /** @type {Map<BeamNode, HTMLElement>} */
+  #cells = new Map();
+  /** @type {Map<BeamNode, string>} */
+  #drawn = new Map();
+  /** @type {HTMLElement[]} */
+  #ends = [];
+  /** @type {HTMLElement[]} */
+  #ticks = [];
+  /** @type {HTMLElement[]} */
+  #groups = [];
+
+  constructor() {
+    this.element.className = "gs-btree";
+    this.element.dataset.scale = SCALE.key;
+    this.#grid.className = "gs-bgrid";
+    this.#edge.className = "gs-bnow";
+    this.element.append(this.#grid);
+  }
+
+  /** @param {BeamNode} node */
+  cell(node) {
+    return this.#cells.get(node);
+  }
+
+  clear() {
+    this.#cells.clear();
+    this.#drawn.clear();
+    this.#ends = [];
+    this.#ticks = [];
+    this.#groups = [];
+    this.#grid.replaceChildren(this.#edge);
+  }
+
+  /**
+   * @param {Scene} scene
+   * @param {Marks} marks
+   * @param {number} groups
+   */
+  draw(scene, marks, groups) {
+    for (const [node, cell] of this.#cells) {
+      if (!scene.cells.has(node)) {
+        cell.remove();
+        this.#cells.delete(node);
+        this.#drawn.delete(node);
+      }
+    }
+    for (const cell of scene.cells.values()) {
+      this.#place(cell, marks);
+    }
+    this.#edge.style.gridArea = `${TOP} / ${marks.step + LEFT} / ${TOP + scene.leaves.length} / auto`;
+    this.#drawTicks(marks.step);
+    this.#drawEnds(scene, marks);
+    this.#drawGroups(scene, groups);
+  }
+
+  /**
+   * @param {Cell} cell
+   * @param {Marks} marks
+   */
+  #place(cell, marks) {
+    const { node, row, up } = cell;
+    const line = lineOf(node, marks);
+    const point = node === marks.pointed ? (marks.pinned ? "pinned" : "pointed") : marks.path.has(node) ? "path" : "";
+    const signature = `${row} ${up} ${line} ${point} ${cell.goesOn} ${cell.fallen} ${cell.pooled}`;
+    if (this.#drawn.get(node) === signature) {
+      return;
+    }
+    this.#drawn.set(node, signature);
+    let element = this.#cells.get(node);
+    if (!element) {
+      element = makeCell(node);
+      this.#cells.set(node, element);
+      this.#grid.append(element);
+    }
+    element.style.gridArea = `${row + TOP} / ${node.step + LEFT}`;
+    element.style.setProperty("--up", String(up));
+    element.dataset.line = line;
+    element.dataset.point = point;
+    element.toggleAttribute("data-on", cell.goesOn);
+    element.toggleAttribute("data-up", up > 0);
+    element.toggleAttribute("data-root", node.parent === null);
+    const stub = /** @type {HTMLElement} */ (element.lastChild);
+    stub.textContent = stubText(cell);
+    stub.title = stubTitle(cell);
+  }
+
+  /** @param {number} step */
+  #drawTicks(step) {
+    const wanted = Math.floor((step + 1) / TICK) + 1;
+    while (this.#ticks.length > wanted) {
+      this.#ticks.pop()?.remove();
+    }
+    while (this.#ticks.length < wanted) {
+      const number = Math.max(1, this.#ticks.length * TICK);
+      const tick = make("span", "gs-btick", String(number));
+      tick.style.gridArea = `1 / ${number - 1 + LEFT}`;
+      this.#ticks.push(tick);
+      this.#grid.append(tick);
+    }
+  }
+
+  /**
+   * @param {Scene} scene
+   * @param {Marks} marks
+   */
+  #drawEnds({ leaves }, { step, ends, pointed }) {
+    while (this.#ends.length > leaves.length) {
+      this.#ends.pop()?.remove();
+    }
+    while (this.#ends.length < leaves.length) {
+      const end = make("div", "gs-bend", "");
+      this.#ends.push(end);
+      this.#grid.append(end);
+    }
+    leaves.forEach(({ node, fate, row }, at) => {
+      const end = this.#ends[at];
+      const text = ends.get(node) ?? "";
+      const area = `${row + TOP} / ${node.step + LEFT + 1} / auto / ${step + LEFT + 2}`;
+      if (end.dataset.area !== area) {
+        end.dataset.area = area;
+        end.style.gridArea = area;
+      }
+      end.dataset.fate = fate;
+      end.dataset.key = keyOf(node);
+      end.toggleAttribute("data-pointed", node === pointed);
+      if (end.textContent !== text) {
+        end.textContent = text;
+      }
+    });
+  }
+
+  /**
+   * @param {Scene} scene
+   * @param {number} groups
+   */
+  #drawGroups({ leaves }, groups) {
+    const bands = groups > 1 ? groups : 0;
+    while (this.#groups.length < bands) {
+      const band = make("div", "gs-bband", "");
+      band.append(make("b", "", groupName(this.#groups.length)));
+      band.title = `Group ${groupName(this.#groups.length)}`;
+      this.#groups.push(band);
+      this.#grid.prepend(band);
+    }
+    this.#groups.forEach((band, group) => {
+      const rows = leaves.filter(({ node }) => node.group === group).map(({ row }) => row);
+      band.hidden = rows.length === 0;
+      if (rows.length > 0) {
+        band.style.gridArea = `${Math.min(...rows) + TOP} / 1 / ${Math.max(...rows) + TOP + 1} / -1`;
+      }
+    });
+  }
+}
+
+/**
+ * @param {BeamNode} node
+ * @param {Marks} marks
+ */
+function lineOf(node, { step, settled, best, chosen }) {
+  if (chosen.has(node)) {
+    return "chosen";
+  }
+  if (node.died <= step) {
+    return "dead";
+  }
+  if (node.step <= (settled[node.group]?.step ?? -1)) {
+    return "settled";
+  }
+  return best.has(node) ? "best" : "live";
+}
+
+/** @param {BeamNode} node */
+function makeCell(node) {
+  const cell = make("div", "gs-bcell", "");
+  cell.dataset.key = keyOf(node);
+  const token = make("span", `gs-btok ${bucketClass(SCALE, bucketOf(SCALE, node.logprob))}`, tokenText(node.text));
+  token.classList.toggle("gs-loose", looseBytes(node.text) !== null);
+  const stub = make("small", "gs-bstub", "");
+  cell.append(token, stub);
+  return cell;
+}
+
+/** @param {Cell} cell */
+function stubText({ fallen, pooled }) {
+  const dead = fallen - pooled;
+  return `${dead > 0 ? `✕${dead > 1 ? dead : ""}` : ""}${pooled > 0 ? `■${pooled > 1 ? pooled : ""}` : ""}`;
+}
+
+/** @param {Cell} cell */
+function stubTitle({ fallen, pooled }) {
+  const dead = fallen - pooled;
+  const parts = [];
+  if (dead > 0) {
+    parts.push(`${dead} ${dead === 1 ? "branch" : "branches"} died after this token; go back in time to see`);
+  }
+  if (pooled > 0) {
+    parts.push(`${pooled} finished after this token, see the pool`);
+  }
+  return parts.join("; ");
+}
+
+/**
+ * @param {string} tag
+ * @param {string} className
+ * @param {string} text
+ */
+function make(tag, className, text) {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.textContent = text;
+  return element;
+}
