@@ -30,6 +30,7 @@ import { segmented } from "./segmented.js";
 /** @typedef {{ state: BeamState, living: boolean, refresh(): void }} BeamSession */
 
 const NEAR_END_PX = 24;
+const HELD = new Set(["live", "finished", "chosen"]);
 
 export class BeamsView {
   element = document.createElement("div");
@@ -149,12 +150,14 @@ export class BeamsView {
     const scene = tree.scene(step, { chosen: chosenLeaves.filter((node) => node.step <= step), picked: pick });
     const chosen = new Set(chosenLeaves.flatMap((node) => pathTo(node)));
     const ranked = tree.ranked(step);
-    const best = ranked[0]?.node ?? null;
+    const best = ranked[0]?.node ?? chosenLeaves[0] ?? null;
     const path = new Set(pick === null ? [] : pathTo(pick));
     const settled = tree.settled[step];
+    const held = new Set(scene.leaves.flatMap(({ node, fate }) => (HELD.has(fate) ? pathTo(node) : [])));
     const marks = {
       step,
       settled,
+      held,
       chosen,
       best: new Set(best === null ? [] : pathTo(best)),
       ends: this.#ends(tree, step, scene.leaves, sequences),
@@ -163,24 +166,31 @@ export class BeamsView {
       pinned: this.#pinned !== null,
     };
     this.#strip.draw(scene, marks, tree.groups);
-    this.#settled.draw(settled, tree.groups, ranked.length, pick);
+    const [first] = chosenLeaves;
+    if (ranked.length === 0 && first !== undefined) {
+      const lines = settled.map((_, group) => (group === first.group ? first : null));
+      this.#settled.draw(`★ chosen: ${sequences.get(first)}`, lines, tree.groups, pick);
+    } else {
+      this.#settled.draw(sharedText(settled, ranked.length), settled, tree.groups, pick);
+    }
     const most = state.settings?.max_new_tokens;
     this.#overview.draw(tree, {
       step,
       horizon: state.over || typeof most !== "number" ? tree.n : Math.max(tree.n, most),
-      live: [...scene.cells.keys()].filter((node) => node.died > step),
+      live: held,
       chosen,
       picked: path,
       point: pick,
     });
+    /** @type {import("./beamtables.js").Shown} */
     const shown = {
       tree,
       step,
       pick: pick ?? best,
-      why: /** @type {const} */ (this.#pinned !== null ? "pinned" : this.#pointed !== null ? "pointed" : "best"),
+      why: this.#pinned !== null ? "pinned" : this.#pointed !== null ? "pointed" : "best",
       sequences,
       chosen,
-      rest: (/** @type {BeamNode} */ node) => restOf(node, settled[node.group]),
+      rest: (/** @type {BeamNode} */ node) => restOf(node, settled[node.group], scene),
     };
     render(hypotheses(shown), this.#hypotheses);
     render(inspection(shown), this.#inspector);
@@ -204,6 +214,7 @@ export class BeamsView {
         <ul class="gs-blegend" aria-label="Signs">
           <li data-line="settled">shared by all</li><li data-line="live">lives</li><li data-line="dead">✕ died</li>
           <li data-line="finished">■ finished</li><li data-line="chosen">★ chosen</li>
+          <li data-line="heat" title="Colour of a token: its probability, from 100 % to improbable">improbable</li>
         </ul>`,
       this.#head,
     );
@@ -401,24 +412,37 @@ function events(tree, step) {
   ).length;
   const forked = before.filter((node) => node.children.filter((child) => child.beam !== null).length > 1).length;
   const finished = made.filter((node) => node.finished).length;
-  const parts = [];
-  if (step > 0) {
-    parts.push(`${died} died`, `${forked} forked`);
-  }
-  if (finished > 0) {
-    parts.push(`${finished} finished`);
-  }
-  return parts.join(", ");
+  const happened = [`${forked} forked`, `${died} died`, `${finished} finished`].filter(
+    (part) => !part.startsWith("0 "),
+  );
+  return happened.length === 0 ? "all went on" : happened.join(", ");
 }
 
 /**
+ * @param {(BeamNode | null)[]} settled By group.
+ * @param {number} live How many hypotheses live.
+ */
+function sharedText(settled, live) {
+  const shared = settled.reduce((sum, node) => sum + (node === null ? 0 : node.step + 1), 0);
+  const tokens = shared === 1 ? "1 token" : `${shared} tokens`;
+  if (live === 0) {
+    return `${tokens} that all live hypotheses shared to the last`;
+  }
+  return `${tokens} that ${settled.length > 1 ? "the live hypotheses of each group" : `all ${live} live hypotheses`} share`;
+}
+
+/**
+ * The text of a hypothesis behind what all share: what it has in common with another row, and what is its own.
  * @param {BeamNode} node
  * @param {BeamNode | null} settled
+ * @param {import("../beamtree.js").Scene} scene
  */
-function restOf(node, settled) {
+function restOf(node, settled, { cells }) {
   const shares = settled !== null && ancestor(node, settled.step) === settled;
   const path = pathTo(node, shares ? settled.step : -1);
-  return path.map(({ text }) => text).join("");
+  const fork = path.findLastIndex((one) => one !== node && one.children.filter((child) => cells.has(child)).length > 1);
+  const text = (/** @type {BeamNode[]} */ nodes) => nodes.map((one) => one.text).join("");
+  return { common: text(path.slice(0, fork + 1)), own: text(path.slice(fork + 1)) };
 }
 
 /**

@@ -11,34 +11,35 @@ export class BeamSettled {
   /** By group. @type {{ line: HTMLElement, nodes: BeamNode[] }[]} */
   #groups = [];
   #label = document.createElement("span");
+  #lines = document.createElement("div");
   /** @type {HTMLElement | null} */
   #marked = null;
 
   constructor() {
     this.element.className = "gs-bsettled";
-    this.element.tabIndex = 0;
-    this.element.dataset.lmSuppressShortcuts = "true";
-    this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "Text that all live hypotheses share");
+    this.#lines.className = "gs-blines";
+    this.#lines.tabIndex = 0;
+    this.#lines.dataset.lmSuppressShortcuts = "true";
+    this.#lines.setAttribute("role", "group");
+    this.#lines.setAttribute("aria-label", "Text that is settled");
     this.#label.className = "gs-blabel";
+    this.element.append(this.#label, this.#lines);
   }
 
   clear() {
     this.#groups = [];
     this.#marked = null;
-    this.element.replaceChildren(this.#label);
+    this.#lines.replaceChildren();
   }
 
   /**
-   * @param {(BeamNode | null)[]} settled By group.
+   * @param {string} label
+   * @param {(BeamNode | null)[]} settled The last node of each line.
    * @param {number} groups
-   * @param {number} live How many hypotheses live.
    * @param {BeamNode | null} pick
    */
-  draw(settled, groups, live, pick) {
-    const shared = settled.reduce((sum, node) => sum + (node === null ? 0 : node.step + 1), 0);
-    const whose = groups > 1 ? "the live hypotheses of each group share" : `all ${live} live hypotheses share`;
-    this.#label.textContent = `${shared} ${shared === 1 ? "token" : "tokens"} that ${whose}`;
+  draw(label, settled, groups, pick) {
+    this.#label.textContent = label;
     settled.forEach((node, group) => {
       this.#groups[group] ??= this.#open(group, groups);
       grow(this.#groups[group], node);
@@ -57,7 +58,7 @@ export class BeamSettled {
     if (groups > 1) {
       line.dataset.group = groupName(group);
     }
-    this.element.append(line);
+    this.#lines.append(line);
     return { line, nodes: [] };
   }
 }

@@ -14,6 +14,7 @@ import { groupName, keyOf, tokenText } from "./beamtext.js";
  * @typedef {object} Marks
  * @property {number} step
  * @property {(BeamNode | null)[]} settled By group.
+ * @property {ReadonlySet<BeamNode>} held What a live, finished or chosen hypothesis of the scene descends from.
  * @property {ReadonlySet<BeamNode>} best What the best live hypothesis descends from.
  * @property {ReadonlySet<BeamNode>} chosen What the chosen sequences descend from.
  * @property {ReadonlyMap<BeamNode, string>} ends What is said at the end of a row.
@@ -85,7 +86,7 @@ export class BeamStrip {
     this.#edge.style.gridArea = `${TOP} / ${marks.step + LEFT} / ${TOP + scene.leaves.length} / auto`;
     this.#drawTicks(marks.step);
     this.#drawEnds(scene, marks);
-    this.#drawGroups(scene, groups);
+    this.#drawGroups(scene, groups, marks.step);
   }
 
   /**
@@ -158,6 +159,7 @@ export class BeamStrip {
       end.dataset.fate = fate;
       end.dataset.key = keyOf(node);
       end.toggleAttribute("data-pointed", node === pointed);
+      end.toggleAttribute("data-first", text.startsWith("#1 "));
       if (end.textContent !== text) {
         end.textContent = text;
       }
@@ -167,8 +169,9 @@ export class BeamStrip {
   /**
    * @param {Scene} scene
    * @param {number} groups
+   * @param {number} step
    */
-  #drawGroups({ leaves }, groups) {
+  #drawGroups({ leaves }, groups, step) {
     const bands = groups > 1 ? groups : 0;
     while (this.#groups.length < bands) {
       const band = make("div", "gs-bband", "");
@@ -181,7 +184,7 @@ export class BeamStrip {
       const rows = leaves.filter(({ node }) => node.group === group).map(({ row }) => row);
       band.hidden = rows.length === 0;
       if (rows.length > 0) {
-        band.style.gridArea = `${Math.min(...rows) + TOP} / 1 / ${Math.max(...rows) + TOP + 1} / -1`;
+        band.style.gridArea = `${Math.min(...rows) + TOP} / 1 / ${Math.max(...rows) + TOP + 1} / ${step + LEFT + 2}`;
       }
     });
   }
@@ -191,11 +194,11 @@ export class BeamStrip {
  * @param {BeamNode} node
  * @param {Marks} marks
  */
-function lineOf(node, { step, settled, best, chosen }) {
+function lineOf(node, { settled, held, best, chosen }) {
   if (chosen.has(node)) {
     return "chosen";
   }
-  if (node.died <= step) {
+  if (!held.has(node)) {
     return "dead";
   }
   if (node.step <= (settled[node.group]?.step ?? -1)) {

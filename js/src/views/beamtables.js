@@ -17,7 +17,7 @@ import { groupName, keyOf, lineText, scoreText, tokenText } from "./beamtext.js"
  * @property {"pinned" | "pointed" | "best"} why
  * @property {ReadonlyMap<BeamNode, string>} sequences What the chosen ones became.
  * @property {ReadonlySet<BeamNode>} chosen
- * @property {(node: BeamNode) => string} rest The text behind what all share.
+ * @property {(node: BeamNode) => { common: string, own: string }} rest The text behind what all share.
  */
 
 const WHY = { pinned: "pinned", pointed: "pointed at", best: "best now" };
@@ -80,20 +80,25 @@ function table(title, n, heads, most, meaning, rows) {
  */
 function row({ tree, pick, sequences, chosen, rest }, node, place, score, ended) {
   const became = sequences.get(node);
-  const text = rest(node);
+  const { common, own } = rest(node);
   return html`<tr data-key=${keyOf(node)} data-first=${place === "1" ? "true" : nothing}
       data-chosen=${chosen.has(node) ? "true" : nothing} data-pick=${node === pick ? "true" : nothing}>
     <th scope="row">${tree.groups > 1 ? groupName(node.group) : nothing}${place}</th>
     <td>${scoreText(score, ended === null ? 2 : 3)}</td>
     ${ended === null ? nothing : html`<td>${ended}</td>`}
-    <td class="gs-btext" title=${literal(text)}>${
-      became
-        ? html`<b class="gs-bseq">★ ${became}</b>`
-        : chosen.has(node)
-          ? html`<b class="gs-bseq" title="What was chosen descends from it">★</b>`
-          : nothing
-    }<bdi>${lineText(text)}</bdi></td>
+    <td class="gs-btext" title=${literal(common + own)}><div>${star(became, chosen.has(node))}<span><bdi><i>${lineText(common)}</i>${lineText(own)}</bdi></span></div></td>
   </tr>`;
+}
+
+/**
+ * @param {string | undefined} became
+ * @param {boolean} chosen
+ */
+function star(became, chosen) {
+  if (became !== undefined) {
+    return html`<b class="gs-bseq">★ ${became}</b>`;
+  }
+  return chosen ? html`<b class="gs-bseq" title="What was chosen descends from it">★</b>` : nothing;
 }
 
 /**
