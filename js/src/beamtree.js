@@ -1,5 +1,4 @@
-// The tree of a beam search: from the rows of the wire to nodes, and from nodes to what is drawn at a step. Pure data:
-// no DOM, no colours, no numbers of pixels.
+// The tree of a beam search: from the rows of the wire to nodes. Pure data; what is drawn of it is beamscene.js.
 //
 // A step costs work in proportion to its candidates: nodes are made for those that live or finish, a branch that dies is
 // walked once, when it does, and the settled part (what all live hypotheses share) only ever grows at its end.
@@ -25,34 +24,6 @@
  * @property {number} alive Children from which live hypotheses descend.
  * @property {number} died The first step at which no live hypothesis descends from it; infinite while one does.
  * @property {boolean} finished It came into the pool when it was made.
- */
-
-/**
- * Why a hypothesis has a row of its own at a step.
- * @typedef {"live" | "died" | "finished" | "chosen" | "picked"} Fate
- */
-
-/**
- * @typedef {object} Leaf
- * @property {BeamNode} node
- * @property {Fate} fate
- * @property {number} row
- */
-
-/**
- * @typedef {object} Cell
- * @property {BeamNode} node
- * @property {number} row
- * @property {number} up Rows between it and its parent, which is never below.
- * @property {boolean} goesOn It has a child in its own row.
- * @property {number} fallen Branches that left it, ended, and have no row.
- * @property {number} pooled Of these, those that finished.
- */
-
-/**
- * @typedef {object} Scene
- * @property {Leaf[]} leaves From top to bottom.
- * @property {Map<BeamNode, Cell>} cells
  */
 
 /** @typedef {{ node: BeamNode, score: number, place: number }} Pooled */
@@ -276,51 +247,10 @@ export class BeamTree {
       return [{ candidate, id, text: row.text[candidate], score: row.score[candidate], parent, node }];
     });
   }
-
-  /**
-   * Which hypotheses have a row after a step, and where everything stands. Rows follow the tree, so no two lines cross,
-   * and two hypotheses never change their order.
-   * @param {number} step
-   * @param {{ chosen?: BeamNode[], picked?: BeamNode | null }} [more] What else has a row.
-   * @returns {Scene}
-   */
-  scene(step, { chosen = [], picked = null } = {}) {
-    /** @type {Map<BeamNode, Fate>} */
-    const fates = new Map();
-    const put = (/** @type {BeamNode | null} */ node, /** @type {Fate} */ fate) => {
-      if (node !== null && (!fates.has(node) || fate === "chosen")) {
-        fates.set(node, fate);
-      }
-    };
-    for (const node of this.made(step)) {
-      put(node, node.finished ? "finished" : "live");
-    }
-    for (const node of this.live[step - 1] ?? []) {
-      // With finished children it did not end there: they did.
-      if (node !== null && node.died === step && !node.children.some((child) => child.step <= step)) {
-        put(node, "died");
-      }
-    }
-    for (const node of chosen) {
-      put(node, "chosen");
-    }
-    if (picked !== null && picked.step <= step && !isDrawn(picked, fates.keys())) {
-      put(picked, "picked");
-    }
-    return layOut(fates, this.roots, step);
-  }
 }
 
 /** @param {BeamNode} node */
 const lives = (node) => node.died === Number.POSITIVE_INFINITY;
-
-/**
- * @param {BeamNode} node
- * @param {Iterable<BeamNode>} leaves
- */
-function isDrawn(node, leaves) {
-  return [...leaves].some((leaf) => ancestor(leaf, node.step) === node);
-}
 
 /**
  * @param {BeamNode | null} node
@@ -333,45 +263,6 @@ function bury(node, step) {
       at.parent.alive -= 1;
     }
   }
-}
-
-/**
- * @param {Map<BeamNode, Fate>} fates
- * @param {BeamNode[]} roots
- * @param {number} step
- * @returns {Scene}
- */
-function layOut(fates, roots, step) {
-  /** @type {Set<BeamNode>} */
-  const drawn = new Set();
-  for (const leaf of fates.keys()) {
-    for (let at = /** @type {BeamNode | null} */ (leaf); at !== null && !drawn.has(at); at = at.parent) {
-      drawn.add(at);
-    }
-  }
-  /** @type {Leaf[]} */
-  const leaves = [];
-  const cells = new Map();
-  // Without recursion: a path may be as long as a model's context.
-  const stack = roots.filter((node) => drawn.has(node)).reverse();
-  let row = 0;
-  while (stack.length > 0) {
-    const node = /** @type {BeamNode} */ (stack.pop());
-    const on = node.children.filter((child) => drawn.has(child));
-    const off = node.step < step ? node.children.filter((child) => !drawn.has(child)) : [];
-    const pooled = off.filter(({ finished }) => finished).length;
-    const above = node.parent === null ? row : cells.get(node.parent).row;
-    const fate = fates.get(node);
-    cells.set(node, { node, row, up: row - above, goesOn: on.length > 0, fallen: off.length, pooled });
-    if (fate !== undefined) {
-      leaves.push({ node, fate, row });
-    }
-    if (on.length === 0) {
-      row += 1;
-    }
-    stack.push(...on.reverse());
-  }
-  return { leaves, cells };
 }
 
 /**

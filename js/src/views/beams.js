@@ -2,6 +2,7 @@
 // has the parts drawn. The tree is beamtree.js, what is seen of it the strip, the overview, the settled text and the
 // tables.
 import { html, nothing, render } from "lit-html";
+import { sceneAt } from "../beamscene.js";
 import { ancestor, BeamTree, pathTo } from "../beamtree.js";
 import { literal } from "../format.js";
 import { BeamOverview } from "./beamoverview.js";
@@ -12,7 +13,7 @@ import { scoreText } from "./beamtext.js";
 import { segmented } from "./segmented.js";
 
 /** @typedef {import("../beamtree.js").BeamNode} BeamNode */
-/** @typedef {import("../beamtree.js").Leaf} Leaf */
+/** @typedef {import("../beamscene.js").Leaf} Leaf */
 /** @typedef {import("../wire.js").WireBeamStep} WireBeamStep */
 /** @typedef {import("../wire.js").WireBeamChoice} WireBeamChoice */
 
@@ -30,6 +31,8 @@ import { segmented } from "./segmented.js";
 /** @typedef {{ state: BeamState, living: boolean, refresh(): void }} BeamSession */
 
 const NEAR_END_PX = 24;
+/** Settled tokens before the first fork that stay in the strip. */
+const CONTEXT = 8;
 const HELD = new Set(["live", "finished", "chosen"]);
 
 export class BeamsView {
@@ -147,7 +150,7 @@ export class BeamsView {
     const sequences = this.#sequences(tree);
     const pick = this.#pinned ?? this.#pointed;
     const chosenLeaves = [...sequences.keys()];
-    const scene = tree.scene(step, { chosen: chosenLeaves.filter((node) => node.step <= step), picked: pick });
+    const scene = sceneAt(tree, step, { chosen: chosenLeaves.filter((node) => node.step <= step), picked: pick });
     const chosen = new Set(chosenLeaves.flatMap((node) => pathTo(node)));
     const ranked = tree.ranked(step);
     const best = ranked[0]?.node ?? chosenLeaves[0] ?? null;
@@ -156,6 +159,7 @@ export class BeamsView {
     const held = new Set(scene.leaves.flatMap(({ node, fate }) => (HELD.has(fate) ? pathTo(node) : [])));
     const marks = {
       step,
+      first: Math.max(0, Math.min(...settled.map((node) => node?.step ?? -1)) - CONTEXT),
       settled,
       held,
       chosen,
@@ -187,7 +191,7 @@ export class BeamsView {
       tree,
       step,
       pick: pick ?? best,
-      why: this.#pinned !== null ? "pinned" : this.#pointed !== null ? "pointed" : "best",
+      why: this.#pinned ? "pinned" : this.#pointed ? "pointed" : ranked.length > 0 ? "best" : "chosen",
       sequences,
       chosen,
       rest: (/** @type {BeamNode} */ node) => restOf(node, settled[node.group], scene),
@@ -344,7 +348,7 @@ export class BeamsView {
   #neighbour(node, key) {
     const tree = this.#tree;
     const step = this.#step(tree);
-    const { cells, leaves } = tree.scene(step, { picked: node });
+    const { cells, leaves } = sceneAt(tree, step, { picked: node });
     switch (key) {
       case "ArrowLeft":
         return node.parent;
@@ -435,7 +439,7 @@ function sharedText(settled, live) {
  * The text of a hypothesis behind what all share: what it has in common with another row, and what is its own.
  * @param {BeamNode} node
  * @param {BeamNode | null} settled
- * @param {import("../beamtree.js").Scene} scene
+ * @param {import("../beamscene.js").Scene} scene
  */
 function restOf(node, settled, { cells }) {
   const shares = settled !== null && ancestor(node, settled.step) === settled;

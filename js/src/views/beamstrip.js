@@ -7,12 +7,13 @@ import { bucketClass, bucketOf, MEASURES } from "../measures.js";
 import { groupName, keyOf, tokenText } from "./beamtext.js";
 
 /** @typedef {import("../beamtree.js").BeamNode} BeamNode */
-/** @typedef {import("../beamtree.js").Cell} Cell */
-/** @typedef {import("../beamtree.js").Scene} Scene */
+/** @typedef {import("../beamscene.js").Cell} Cell */
+/** @typedef {import("../beamscene.js").Scene} Scene */
 
 /**
  * @typedef {object} Marks
  * @property {number} step
+ * @property {number} first Steps before it are folded: their text is settled, and stands above.
  * @property {(BeamNode | null)[]} settled By group.
  * @property {ReadonlySet<BeamNode>} held What a live, finished or chosen hypothesis of the scene descends from.
  * @property {ReadonlySet<BeamNode>} best What the best live hypothesis descends from.
@@ -74,17 +75,19 @@ export class BeamStrip {
    */
   draw(scene, marks, groups) {
     for (const [node, cell] of this.#cells) {
-      if (!scene.cells.has(node)) {
+      if (node.step < marks.first || !scene.cells.has(node)) {
         cell.remove();
         this.#cells.delete(node);
         this.#drawn.delete(node);
       }
     }
     for (const cell of scene.cells.values()) {
-      this.#place(cell, marks);
+      if (cell.node.step >= marks.first) {
+        this.#place(cell, marks);
+      }
     }
     this.#edge.style.gridArea = `${TOP} / ${marks.step + LEFT} / ${TOP + scene.leaves.length} / auto`;
-    this.#drawTicks(marks.step);
+    this.#drawTicks(marks);
     this.#drawEnds(scene, marks);
     this.#drawGroups(scene, groups, marks.step);
   }
@@ -97,7 +100,8 @@ export class BeamStrip {
     const { node, row, up } = cell;
     const line = lineOf(node, marks);
     const point = node === marks.pointed ? (marks.pinned ? "pinned" : "pointed") : marks.path.has(node) ? "path" : "";
-    const signature = `${row} ${up} ${line} ${point} ${cell.goesOn} ${cell.fallen} ${cell.pooled}`;
+    const from = node.parent === null ? "start" : node.step === marks.first ? "folded" : up > 0 ? "above" : "left";
+    const signature = `${row} ${up} ${line} ${point} ${from} ${cell.goesOn} ${cell.fallen} ${cell.pooled}`;
     if (this.#drawn.get(node) === signature) {
       return;
     }
@@ -108,20 +112,24 @@ export class BeamStrip {
       this.#cells.set(node, element);
       this.#grid.append(element);
     }
-    element.style.gridArea = `${row + TOP} / ${node.step + LEFT}`;
-    element.style.setProperty("--up", String(up));
-    element.dataset.line = line;
-    element.dataset.point = point;
+    const area = `${row + TOP} / ${node.step + LEFT}`;
+    if (element.dataset.area !== area) {
+      element.dataset.area = area;
+      element.style.gridArea = area;
+    }
+    if (element.dataset.up !== String(up)) {
+      element.dataset.up = String(up);
+      element.style.setProperty("--up", String(up));
+    }
+    put(element, "line", line);
+    put(element, "point", point);
+    put(element, "from", from);
     element.toggleAttribute("data-on", cell.goesOn);
-    element.toggleAttribute("data-up", up > 0);
-    element.toggleAttribute("data-root", node.parent === null);
-    const stub = /** @type {HTMLElement} */ (element.lastChild);
-    stub.textContent = stubText(cell);
-    stub.title = stubTitle(cell);
+    showStub(element, cell);
   }
 
-  /** @param {number} step */
-  #drawTicks(step) {
+  /** @param {Marks} marks */
+  #drawTicks({ first, step }) {
     const wanted = Math.floor((step + 1) / TICK) + 1;
     while (this.#ticks.length > wanted) {
       this.#ticks.pop()?.remove();
@@ -133,6 +141,9 @@ export class BeamStrip {
       this.#ticks.push(tick);
       this.#grid.append(tick);
     }
+    this.#ticks.forEach((tick, i) => {
+      tick.hidden = Math.max(1, i * TICK) <= first;
+    });
   }
 
   /**
@@ -160,6 +171,7 @@ export class BeamStrip {
       end.dataset.key = keyOf(node);
       end.toggleAttribute("data-pointed", node === pointed);
       end.toggleAttribute("data-first", text.startsWith("#1 "));
+      end.toggleAttribute("data-early", node.step < step - 1);
       if (end.textContent !== text) {
         end.textContent = text;
       }
@@ -173,6 +185,7 @@ export class BeamStrip {
    */
   #drawGroups({ leaves }, groups, step) {
     const bands = groups > 1 ? groups : 0;
+    this.#grid.toggleAttribute("data-groups", bands > 0);
     while (this.#groups.length < bands) {
       const band = make("div", "gs-bband", "");
       band.append(make("b", "", groupName(this.#groups.length)));
@@ -213,9 +226,36 @@ function makeCell(node) {
   cell.dataset.key = keyOf(node);
   const token = make("span", `gs-btok ${bucketClass(SCALE, bucketOf(SCALE, node.logprob))}`, tokenText(node.text));
   token.classList.toggle("gs-loose", looseBytes(node.text) !== null);
-  const stub = make("small", "gs-bstub", "");
-  cell.append(token, stub);
+  cell.append(token);
   return cell;
+}
+
+/**
+ * @param {HTMLElement} element
+ * @param {string} name
+ * @param {string} value
+ */
+function put(element, name, value) {
+  if (element.dataset[name] !== value) {
+    element.dataset[name] = value;
+  }
+}
+
+/**
+ * What fell off below a token and has no row.
+ * @param {HTMLElement} element
+ * @param {Cell} cell
+ */
+function showStub(element, cell) {
+  const old = element.children[1];
+  if (cell.fallen === 0) {
+    old?.remove();
+    return;
+  }
+  const stub = old instanceof HTMLElement ? old : make("small", "gs-bstub", "");
+  stub.textContent = stubText(cell);
+  stub.title = stubTitle(cell);
+  element.append(stub);
 }
 
 /** @param {Cell} cell */

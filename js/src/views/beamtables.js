@@ -14,13 +14,13 @@ import { groupName, keyOf, lineText, scoreText, tokenText } from "./beamtext.js"
  * @property {BeamTree} tree
  * @property {number} step
  * @property {BeamNode | null} pick
- * @property {"pinned" | "pointed" | "best"} why
+ * @property {"pinned" | "pointed" | "best" | "chosen"} why
  * @property {ReadonlyMap<BeamNode, string>} sequences What the chosen ones became.
  * @property {ReadonlySet<BeamNode>} chosen
  * @property {(node: BeamNode) => { common: string, own: string }} rest The text behind what all share.
  */
 
-const WHY = { pinned: "pinned", pointed: "pointed at", best: "best now" };
+const WHY = { pinned: "pinned", pointed: "pointed at", best: "best now", chosen: "chosen" };
 
 /**
  * @param {Shown} shown
