@@ -1,7 +1,7 @@
 // The view of a beam search: takes its rows in, says which step is looked at and which token a person points at, and
 // has the parts drawn. The tree is beamtree.js, what is seen of it the strip, the overview, the settled text and the
 // tables.
-import { html, nothing, render } from "lit-html";
+import { nothing, render } from "lit-html";
 import { sceneAt } from "../beamscene.js";
 import { ancestor, BeamTree, pathTo } from "../beamtree.js";
 import { literal } from "../format.js";
@@ -10,10 +10,9 @@ import { BeamSettled } from "./beamsettled.js";
 import { BeamStrip } from "./beamstrip.js";
 import { hypotheses, inspection } from "./beamtables.js";
 import { scoreText } from "./beamtext.js";
-import { segmented } from "./segmented.js";
+import { drawHead, endsOf, restOf, sharedText } from "./beamwords.js";
 
 /** @typedef {import("../beamtree.js").BeamNode} BeamNode */
-/** @typedef {import("../beamscene.js").Leaf} Leaf */
 /** @typedef {import("../wire.js").WireBeamStep} WireBeamStep */
 /** @typedef {import("../wire.js").WireBeamChoice} WireBeamChoice */
 
@@ -159,12 +158,12 @@ export class BeamsView {
     const held = new Set(scene.leaves.flatMap(({ node, fate }) => (HELD.has(fate) ? pathTo(node) : [])));
     const marks = {
       step,
-      first: Math.max(0, Math.min(...settled.map((node) => node?.step ?? -1)) - CONTEXT),
+      first: Math.max(0, Math.min(...settled.map((node) => node?.step ?? -1)) + 1 - CONTEXT),
       settled,
       held,
       chosen,
       best: new Set(best === null ? [] : pathTo(best)),
-      ends: this.#ends(tree, step, scene.leaves, sequences),
+      ends: endsOf(tree, step, scene.leaves, sequences),
       pointed: pick,
       path,
       pinned: this.#pinned !== null,
@@ -173,7 +172,7 @@ export class BeamsView {
     const [first] = chosenLeaves;
     if (ranked.length === 0 && first !== undefined) {
       const lines = settled.map((_, group) => (group === first.group ? first : null));
-      this.#settled.draw(`★ chosen: ${sequences.get(first)}`, lines, tree.groups, pick);
+      this.#settled.draw(`★ chosen: sequence ${sequences.get(first)}`, lines, tree.groups, pick);
     } else {
       this.#settled.draw(sharedText(settled, ranked.length), settled, tree.groups, pick);
     }
@@ -203,30 +202,19 @@ export class BeamsView {
 
   /** @param {BeamTree | undefined} tree */
   #drawHead(tree) {
-    const prompts = Math.max(this.#trees.length, ...this.#session.state.lanes.map(({ prompt }) => prompt + 1));
-    const options = Array.from({ length: prompts }, (_, i) => ({ value: String(i), label: `prompt ${i + 1}` }));
-    const behind = tree !== undefined && this.#step(tree) < tree.n - 1;
-    render(
-      html`${prompts > 1 ? segmented("Prompt", options, String(this.#prompt), (value) => this.#show(Number(value))) : nothing}
-        <p class="gs-bwhen">${
-          tree === undefined
-            ? "The tree grows here, step by step."
-            : html`<b>step ${this.#step(tree) + 1}</b> of ${tree.n}<span>${events(tree, this.#step(tree))}</span>`
-        }</p>
-        <button type="button" class="gs-bnewest" data-lm-suppress-shortcuts="true" ?disabled=${!behind}
-          @click=${() => this.#goTo(null)}>newest ⇥</button>
-        <ul class="gs-blegend" aria-label="Signs">
-          <li data-line="settled">shared by all</li><li data-line="live">lives</li><li data-line="dead">✕ died</li>
-          <li data-line="finished">■ finished</li><li data-line="chosen">★ chosen</li>
-          <li data-line="heat" title="Colour of a token: its probability, from 100 % to improbable">improbable</li>
-        </ul>`,
-      this.#head,
-    );
+    drawHead(this.#head, {
+      tree,
+      step: tree === undefined ? 0 : this.#step(tree),
+      prompt: this.#prompt,
+      prompts: Math.max(this.#trees.length, ...this.#session.state.lanes.map(({ prompt }) => prompt + 1)),
+      show: (prompt) => this.#show(prompt),
+      newest: () => this.#goTo(null),
+    });
   }
 
   /**
    * @param {BeamTree} tree
-   * @returns {Map<BeamNode, string>} What the chosen hypotheses of this prompt became.
+   * @returns {Map<BeamNode, number>} Which sequence of this prompt each chosen hypothesis became, from 1.
    */
   #sequences(tree) {
     const { tables, lanes } = this.#session.state;
@@ -234,41 +222,10 @@ export class BeamsView {
     for (const { lane, prompt, step, candidate } of tables.choices) {
       const node = prompt === this.#prompt ? tree.node(step, candidate) : null;
       if (node !== null) {
-        found.set(node, `sequence ${(lanes[lane]?.sequence ?? lane) + 1}`);
+        found.set(node, (lanes[lane]?.sequence ?? lane) + 1);
       }
     }
     return found;
-  }
-
-  /**
-   * @param {BeamTree} tree
-   * @param {number} step
-   * @param {Leaf[]} leaves
-   * @param {Map<BeamNode, string>} sequences
-   */
-  #ends(tree, step, leaves, sequences) {
-    const ranks = new Map(tree.ranked(step).map(({ node, rank }) => [node, rank]));
-    const places = new Map(tree.pool(step).map((one) => [one.node, one]));
-    return new Map(
-      leaves.map(({ node, fate }) => {
-        const place = places.get(node);
-        const became = sequences.has(node) ? `★ ${sequences.get(node)} ` : "";
-        const pooled = place ? `■ pool ${place.place}  ${scoreText(place.score, 3)}` : "■ out of the pool";
-        const rank = ranks.get(node);
-        if (fate === "finished" || (fate === "chosen" && node.finished)) {
-          return [node, `${became}${pooled}`];
-        }
-        if (rank !== undefined) {
-          return [node, `${became}#${rank}  ${scoreText(node.score)}`];
-        }
-        return [
-          node,
-          fate === "died"
-            ? `✕ died  ${scoreText(node.score)}`
-            : `${node.finished ? "■" : "✕"} at step ${node.died + 1}`,
-        ];
-      }),
-    );
   }
 
   /** @param {number} prompt */
@@ -401,52 +358,6 @@ export class BeamsView {
       element.scrollLeft = element.scrollWidth;
     }
   }
-}
-
-/**
- * What happened in a step.
- * @param {BeamTree} tree
- * @param {number} step
- */
-function events(tree, step) {
-  const before = (tree.live[step - 1] ?? []).filter((node) => node !== null);
-  const made = [...tree.made(step)];
-  const died = before.filter(
-    (node) => node.died === step && !node.children.some((child) => child.step === step),
-  ).length;
-  const forked = before.filter((node) => node.children.filter((child) => child.beam !== null).length > 1).length;
-  const finished = made.filter((node) => node.finished).length;
-  const happened = [`${forked} forked`, `${died} died`, `${finished} finished`].filter(
-    (part) => !part.startsWith("0 "),
-  );
-  return happened.length === 0 ? "all went on" : happened.join(", ");
-}
-
-/**
- * @param {(BeamNode | null)[]} settled By group.
- * @param {number} live How many hypotheses live.
- */
-function sharedText(settled, live) {
-  const shared = settled.reduce((sum, node) => sum + (node === null ? 0 : node.step + 1), 0);
-  const tokens = shared === 1 ? "1 token" : `${shared} tokens`;
-  if (live === 0) {
-    return `${tokens} that all live hypotheses shared to the last`;
-  }
-  return `${tokens} that ${settled.length > 1 ? "the live hypotheses of each group" : `all ${live} live hypotheses`} share`;
-}
-
-/**
- * The text of a hypothesis behind what all share: what it has in common with another row, and what is its own.
- * @param {BeamNode} node
- * @param {BeamNode | null} settled
- * @param {import("../beamscene.js").Scene} scene
- */
-function restOf(node, settled, { cells }) {
-  const shares = settled !== null && ancestor(node, settled.step) === settled;
-  const path = pathTo(node, shares ? settled.step : -1);
-  const fork = path.findLastIndex((one) => one !== node && one.children.filter((child) => cells.has(child)).length > 1);
-  const text = (/** @type {BeamNode[]} */ nodes) => nodes.map((one) => one.text).join("");
-  return { common: text(path.slice(0, fork + 1)), own: text(path.slice(fork + 1)) };
 }
 
 /**

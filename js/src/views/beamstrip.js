@@ -191,7 +191,7 @@ export class BeamStrip {
       band.append(make("b", "", groupName(this.#groups.length)));
       band.title = `Group ${groupName(this.#groups.length)}`;
       this.#groups.push(band);
-      this.#grid.prepend(band);
+      this.#edge.before(band);
     }
     this.#groups.forEach((band, group) => {
       const rows = leaves.filter(({ node }) => node.group === group).map(({ row }) => row);

@@ -15,7 +15,7 @@ import { groupName, keyOf, lineText, scoreText, tokenText } from "./beamtext.js"
  * @property {number} step
  * @property {BeamNode | null} pick
  * @property {"pinned" | "pointed" | "best" | "chosen"} why
- * @property {ReadonlyMap<BeamNode, string>} sequences What the chosen ones became.
+ * @property {ReadonlyMap<BeamNode, number>} sequences What the chosen ones became, from 1.
  * @property {ReadonlySet<BeamNode>} chosen
  * @property {(node: BeamNode) => { common: string, own: string }} rest The text behind what all share.
  */
@@ -91,12 +91,12 @@ function row({ tree, pick, sequences, chosen, rest }, node, place, score, ended)
 }
 
 /**
- * @param {string | undefined} became
+ * @param {number | undefined} became
  * @param {boolean} chosen
  */
 function star(became, chosen) {
   if (became !== undefined) {
-    return html`<b class="gs-bseq">★ ${became}</b>`;
+    return html`<b class="gs-bseq" title=${`became sequence ${became}`}>★ ${became}</b>`;
   }
   return chosen ? html`<b class="gs-bseq" title="What was chosen descends from it">★</b>` : nothing;
 }
@@ -144,7 +144,7 @@ export function inspection(shown) {
  */
 function fate(node, { tree, step, chosen, sequences }) {
   if (sequences.has(node)) {
-    return `became ${sequences.get(node)}`;
+    return `became sequence ${sequences.get(node)}`;
   }
   if (chosen.has(node)) {
     return "on a chosen path";
