@@ -210,6 +210,9 @@ describe("the diverse search of SmolLM2: 2 prompts, 4 beams in 2 groups", () => 
       ]);
       const order = sceneAt(tree, step).leaves.map(({ node }) => node.group);
       expect(order).toEqual(order.toSorted());
+      for (let at = 0; at < 23; at += 1) {
+        expect(tree.live[at].map((node) => node?.lane).toSorted()).toEqual([0, 1, 2, 3]);
+      }
       for (const { node } of tree.ranked(step)) {
         expect(pathTo(node).every(({ group, lane }) => group === node.group && lane >> 1 === group)).toBe(true);
         expect(ancestor(node, tree.settled[step][node.group]?.step ?? -1)).toBe(tree.settled[step][node.group]);
