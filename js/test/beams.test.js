@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { beamSession, groups, search } from "../dev/beam_scene.js";
 import { BeamsView } from "../src/views/beams.js";
+import { scoreText } from "../src/views/beamtext.js";
 import { controller, press } from "./helpers.js";
 
 /**
@@ -243,6 +244,15 @@ test("without a beam search there is nothing", () => {
   shown.session.state.beams = null;
   shown.view.update();
   expect(shown.view.element.hidden).toBe(true);
+});
+
+test("almost certain is not written as certain, nor unknown as zero", () => {
+  expect([0, -0.0004, -0.0006, null].map((score) => scoreText(score, 3))).toEqual([
+    "0.000",
+    ">\u202f−0.001",
+    "−0.001",
+    "–",
+  ]);
 });
 
 test("text of the model is text, with its white space to be seen", () => {

@@ -70,6 +70,14 @@ describe("nodes", () => {
     expect(small().node(0, 1)?.logprob).toBe(-2);
   });
 
+  test("rounding makes no token more than certain; a bias may", () => {
+    const tree = new BeamTree({ beams: 1, groups: 1 });
+    tree.add(row(0, ["0 a -1"], [0]));
+    tree.add(row(1, ["0 b -0.99999"], [0]));
+    tree.add(row(2, ["0 c -0.5"], [0]));
+    expect([1, 2].map((step) => tree.node(step, 0)?.logprob)).toEqual([0, -0.5 + 0.99999]);
+  });
+
   test("are not made for candidates that were dropped at once", () => {
     expect(small().node(1, 2)).toBeNull();
   });
