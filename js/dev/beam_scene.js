@@ -43,6 +43,26 @@ export function beamSession(found) {
 export { groups, search };
 
 /**
+ * Play all steps, one every other frame. With step=1 in the address: `await beams.measure()`.
+ * @param {(n: number) => void} more
+ * @param {number} steps
+ * @returns {Promise<{ median: number, p90: number }>} Milliseconds of a step with its layout, without its paint.
+ */
+async function measure(more, steps) {
+  const frames = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const took = [];
+  for (let step = 1; step < steps; step += 1) {
+    await frames();
+    const start = performance.now();
+    more(1);
+    document.body.getBoundingClientRect();
+    took.push(performance.now() - start);
+  }
+  took.sort((a, b) => a - b);
+  return { median: took[took.length >> 1], p90: took[Math.floor(took.length * 0.9)] };
+}
+
+/**
  * @param {HTMLElement} host
  * @param {URLSearchParams} options
  */
@@ -83,5 +103,5 @@ export function mountBeams(host, options) {
   if (options.has("play")) {
     setInterval(() => more(1), 100);
   }
-  Object.assign(window, { beams: { session, view, more, found } });
+  Object.assign(window, { beams: { more, measure: () => measure(more, found.steps.length / prompts) } });
 }

@@ -1,7 +1,7 @@
 // The tree of a beam search: from the rows of the wire to nodes. Pure data; what is drawn of it is beamscene.js.
 //
-// A step costs work in proportion to its candidates: nodes are made for those that live or finish, a branch that dies is
-// walked once, when it does, and the settled part (what all live hypotheses share) only ever grows at its end.
+// A step costs work in proportion to its candidates: a branch that dies is walked once, and what is settled (what all
+// live hypotheses share) only grows at its end.
 
 /** @typedef {import("./wire.js").WireBeamStep} WireBeamStep */
 /** @typedef {import("./wire.js").WireBeamChoice} WireBeamChoice */
@@ -130,7 +130,7 @@ export class BeamTree {
       beam: null,
       lane: row.beam[candidate],
       score,
-      logprob: score === null || sofar === null ? null : Math.min(0, score - sofar),
+      logprob: score === null || sofar === null ? null : difference(score, sofar),
       children: [],
       alive: 0,
       died: Number.POSITIVE_INFINITY,
@@ -247,6 +247,16 @@ export class BeamTree {
       return [{ candidate, id, text: row.text[candidate], score: row.score[candidate], parent, node }];
     });
   }
+}
+
+/**
+ * What rounding leaves above zero is zero; a bias may really lift a score.
+ * @param {number} score
+ * @param {number} sofar
+ */
+function difference(score, sofar) {
+  const own = score - sofar;
+  return own > 0 && own < 1e-4 ? 0 : own;
 }
 
 /** @param {BeamNode} node */

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { beamSession, groups, search } from "../dev/beam_scene.js";
 import { BeamsView } from "../src/views/beams.js";
+import { scoreText } from "../src/views/beamtext.js";
 import { controller, press } from "./helpers.js";
 
 /**
@@ -96,6 +97,7 @@ describe("while the search goes on", () => {
   test("the slider goes back in time; new steps do not move it; the button goes to the newest", () => {
     shown.go(9);
     expect(shown.text(".gs-bwhen b")).toEqual(["step 10"]);
+    expect(shown.text(".gs-blines")).toEqual(["The sky"]);
     expect(shown.text(".gs-bend").filter((end) => end?.startsWith("✕"))).toEqual([
       "✕ died −6.07",
       "✕ died −5.51",
@@ -116,6 +118,16 @@ describe("while the search goes on", () => {
     shown.rows(61);
     expect(shown.text(".gs-bwhen b")).toEqual(["step 61"]);
     expect(/** @type {HTMLInputElement} */ (shown.find(".gs-btime")).max).toBe("127");
+    shown.go(60);
+    shown.rows(62);
+    expect(shown.text(".gs-bwhen b")).toEqual(["step 62"]);
+  });
+
+  test("settled steps fold as they become many", () => {
+    shown.rows(110);
+    expect(shown.all('.gs-bcell[data-line="settled"]')).toHaveLength(8);
+    expect(shown.all('.gs-bcell[data-from="folded"]')).toHaveLength(1);
+    expect(shown.all(".gs-btick:not([hidden])").map((tick) => tick.textContent)[0]).not.toBe("1");
   });
 
   test("another run starts over", () => {
@@ -125,6 +137,10 @@ describe("while the search goes on", () => {
     expect(shown.text(".gs-bwhen b")).toEqual(["step 1"]);
     expect(shown.all(".gs-bcell")).toHaveLength(8);
     expect(shown.text(".gs-blines")).toEqual([""]);
+    Object.assign(shown.session.state, { run: "diverse", beams: { beams: 4, groups: 2 } });
+    shown.session.state.tables = { beams: groups.steps.slice(0, 20), choices: [] };
+    shown.view.update();
+    expect(shown.all(".gs-blines p").map((line) => line.dataset.group)).toEqual(["A", "B"]);
   });
 });
 
@@ -194,6 +210,8 @@ describe("at the end", () => {
       "★ sequence 3 ■ pool 3 −0.435",
     ]);
     expect(shown.text(".gs-bseq")).toEqual(["★ 1", "★ 2", "★ 3"]);
+    const last = shown.all('.gs-bcell[data-key^="127:"]').map((one) => one.dataset.line);
+    expect(last.toSorted()).toEqual(["chosen", "chosen", ...Array(5).fill("live")]);
     expect(shown.text(".gs-blabel")).toEqual(["★ chosen: sequence 1"]);
     expect(shown.find(".gs-blines").textContent).toMatch(/19th century\.<\|im_end\|>$/);
     expect([shown.text(".gs-why"), shown.text(".gs-bhyps h4")]).toEqual([["chosen"], ["Live none", "Finished 8"]]);
@@ -226,6 +244,15 @@ test("without a beam search there is nothing", () => {
   shown.session.state.beams = null;
   shown.view.update();
   expect(shown.view.element.hidden).toBe(true);
+});
+
+test("almost certain is not written as certain, nor unknown as zero", () => {
+  expect([0, -0.0004, -0.0006, null].map((score) => scoreText(score, 3))).toEqual([
+    "0.000",
+    ">\u202f−0.001",
+    "−0.001",
+    "–",
+  ]);
 });
 
 test("text of the model is text, with its white space to be seen", () => {

@@ -70,6 +70,14 @@ describe("nodes", () => {
     expect(small().node(0, 1)?.logprob).toBe(-2);
   });
 
+  test("rounding makes no token more than certain; a bias may", () => {
+    const tree = new BeamTree({ beams: 1, groups: 1 });
+    tree.add(row(0, ["0 a -1"], [0]));
+    tree.add(row(1, ["0 b -0.99999"], [0]));
+    tree.add(row(2, ["0 c -0.5"], [0]));
+    expect([1, 2].map((step) => tree.node(step, 0)?.logprob)).toEqual([0, -0.5 + 0.99999]);
+  });
+
   test("are not made for candidates that were dropped at once", () => {
     expect(small().node(1, 2)).toBeNull();
   });
@@ -210,6 +218,9 @@ describe("the diverse search of SmolLM2: 2 prompts, 4 beams in 2 groups", () => 
       ]);
       const order = sceneAt(tree, step).leaves.map(({ node }) => node.group);
       expect(order).toEqual(order.toSorted());
+      for (let at = 0; at < 23; at += 1) {
+        expect(tree.live[at].map((node) => node?.lane).toSorted()).toEqual([0, 1, 2, 3]);
+      }
       for (const { node } of tree.ranked(step)) {
         expect(pathTo(node).every(({ group, lane }) => group === node.group && lane >> 1 === group)).toBe(true);
         expect(ancestor(node, tree.settled[step][node.group]?.step ?? -1)).toBe(tree.settled[step][node.group]);

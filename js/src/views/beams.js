@@ -32,7 +32,6 @@ import { drawHead, endsOf, restOf, sharedText } from "./beamwords.js";
 const NEAR_END_PX = 24;
 /** Settled tokens before the first fork that stay in the strip. */
 const CONTEXT = 8;
-const HELD = new Set(["live", "finished", "chosen"]);
 
 export class BeamsView {
   element = document.createElement("div");
@@ -155,7 +154,9 @@ export class BeamsView {
     const best = ranked[0]?.node ?? chosenLeaves[0] ?? null;
     const path = new Set(pick === null ? [] : pathTo(pick));
     const settled = tree.settled[step];
-    const held = new Set(scene.leaves.flatMap(({ node, fate }) => (HELD.has(fate) ? pathTo(node) : [])));
+    const held = new Set(
+      scene.leaves.flatMap(({ node, fate }) => (fate === "live" || fate === "finished" ? pathTo(node) : [])),
+    );
     const marks = {
       step,
       first: Math.max(0, Math.min(...settled.map((node) => node?.step ?? -1)) + 1 - CONTEXT),

@@ -15,7 +15,7 @@ import { groupName, keyOf, tokenText } from "./beamtext.js";
  * @property {number} step
  * @property {number} first Steps before it are folded: their text is settled, and stands above.
  * @property {(BeamNode | null)[]} settled By group.
- * @property {ReadonlySet<BeamNode>} held What a live, finished or chosen hypothesis of the scene descends from.
+ * @property {ReadonlySet<BeamNode>} held What a live or just finished hypothesis descends from.
  * @property {ReadonlySet<BeamNode>} best What the best live hypothesis descends from.
  * @property {ReadonlySet<BeamNode>} chosen What the chosen sequences descend from.
  * @property {ReadonlyMap<BeamNode, string>} ends What is said at the end of a row.

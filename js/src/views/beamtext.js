@@ -22,7 +22,12 @@ export const lineText = (text) => text.replace(/[\t\n\r]/g, marks);
  * @param {number} [digits]
  */
 export function scoreText(score, digits = 2) {
-  return score === null ? UNKNOWN : score.toFixed(digits).replace("-", "−");
+  if (score === null) {
+    return UNKNOWN;
+  }
+  const least = 10 ** -digits;
+  // Almost certain is not certain.
+  return score < 0 && score > -least / 2 ? `>\u202f−${least}` : score.toFixed(digits).replace("-", "−");
 }
 
 /** @param {number} group */
