@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from ..decoding.model_view import view_of
 from .unseen import UnseenError
 
 __all__ = ["NORMS", "LensLayer", "LogitLens"]
@@ -62,8 +63,8 @@ class LensLayer:
 class LogitLens:
     """Reads the hidden states of one model. The model is not changed.
 
-    Before the first :meth:`look`, :meth:`verify` or :meth:`probe` must have found that the last layer gives the model's
-    own distribution: how a head is built is not told by the library.
+    How a head is built is not told by the library. So the first :meth:`look` makes sure that the last layer gives the
+    model's own distribution (:meth:`probe`), unless :meth:`verify` has.
 
     Parameters
     ----------
@@ -92,8 +93,10 @@ class LogitLens:
         inputs = {"input_ids": token}
         if self._model.config.is_encoder_decoder:
             inputs["decoder_input_ids"] = token
+        # On a view: the library hangs hooks on a model whose hidden states are asked for.
+        view: Any = view_of(self._model)
         with torch.inference_mode():
-            outputs = self._model(**inputs, output_hidden_states=True, use_cache=False, return_dict=True)
+            outputs = view(**inputs, output_hidden_states=True, use_cache=False, return_dict=True)
         states = outputs.get("decoder_hidden_states") or outputs.get("hidden_states")
         if not states or len({layer.shape[-1] for layer in states}) > 1:
             raise UnseenError(f"{self._name} gives no hidden states of one size; choose another model for the lens.")
@@ -147,13 +150,13 @@ class LogitLens:
         Raises
         ------
         UnseenError
-            When the lens was not verified, or the model does not have this token.
+            When the head is not understood, see :meth:`verify`, or the model does not have this token.
         """
         if self._ends_with_norm is None:
-            raise UnseenError("The logit lens was not checked against this model; call verify() or probe() first.")
+            self.probe()
         with torch.inference_mode():
             states = self._to_device(hidden)
-            last = self._head(states[-1:], normed=self._ends_with_norm)
+            last = self._head(states[-1:], normed=bool(self._ends_with_norm))
             logits = torch.cat([self._head(states[:-1], normed=False), last])
             if not 0 <= token < logits.shape[1]:
                 raise UnseenError(f"{self._name} has no token {token}; choose from 0 to {logits.shape[1] - 1}.")

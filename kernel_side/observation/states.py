@@ -1,11 +1,12 @@
 """Keeps what a model looked at and thought at each token of a run, for later looks at single tokens.
 
 A streamer like any other: the generating thread writes, any thread looks. ``cut`` cuts what a forward pass gave into
-tokens, ``kept`` holds them, ``lens`` reads hidden states. Not here: which runs keep states.
+tokens, ``prompts`` knows padding, ``kept`` holds all, ``lens`` reads hidden states. Not here: which runs keep states.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Literal
 
@@ -15,8 +16,9 @@ from ..streaming.assisted_outputs import AssistedStepOutput
 from ..streaming.base import StepStreamer
 from ..streaming.beam_outputs import BeamResult, BeamStepOutput
 from ..streaming.outputs import Field, Output, PromptOutput
-from .cut import Kind, Layers, Pass, columns, uneven, whole_attention
+from .cut import Kind, Layers, Pass, uneven, whole_attention
 from .kept import NAMES, Kept
+from .prompts import Prompts
 from .unseen import UnseenError
 
 __all__ = ["AttentionOf", "States", "UnseenError"]
@@ -43,6 +45,11 @@ class States(StepStreamer):
         How many sequences the run has.
     attention, hidden : bool
         What to keep.
+
+    Attributes
+    ----------
+    busy : float
+        Seconds spent in here so far, by the generating thread.
     """
 
     follows_rows = True
@@ -50,13 +57,11 @@ class States(StepStreamer):
     def __init__(self, lanes: int, *, attention: bool, hidden: bool) -> None:
         wanted: dict[Field, bool] = {"attentions": attention, "hidden_states": hidden}
         self.fields = frozenset(name for name, want in wanted.items() if want)
+        self.busy = 0.0
         self._kept = Kept(lanes, [kind for kind, name in _FIELDS.items() if name in self.fields])
         # Of the writing thread alone:
         self._begun = False
-        self._length = 0  # of the padded prompts
-        self._positions: list[torch.Tensor] = []  # of each lane's prompt, where it is no padding
-        self._same_prompt: list[int] = []  # of each lane the first one with the same prompt
-        self._sources: list[torch.Tensor | None] = []  # where each lane's source is no padding; None for everywhere
+        self._prompts = Prompts(0, [], [], [], [])
         self._search: list[dict[Kind, torch.Tensor]] = []  # of each step of a beam search, all rows
 
     def put(self, output: Output) -> None:
@@ -67,8 +72,9 @@ class States(StepStreamer):
         ValueError
             When it has another number of sequences.
         """
+        began = time.perf_counter()
         if self._kept.cleared:
-            self._search.clear()
+            self._search = []
         elif isinstance(output, PromptOutput):
             self._put_prompt(output)
         elif isinstance(output, BeamResult):
@@ -83,14 +89,15 @@ class States(StepStreamer):
             }
             now = self._pass(found, output.length - 1)
             if isinstance(output, BeamStepOutput):
-                copies = len(self._positions) // len(output.candidate_tokens)
+                copies = self._kept.lanes // len(output.candidate_tokens)
                 beams = output.live.shape[1]
-                self._put_rest_of_prompt(now, [lane // copies * beams for lane in range(len(self._positions))])
+                self._put_rest_of_prompt(now, [lane // copies * beams for lane in range(self._kept.lanes)])
                 self._search.append({kind: now.last(kind) for kind in now.layers})
                 self._kept.hold([states for step in self._search for states in step.values()])
             else:
-                self._put_rest_of_prompt(now, range(len(self._positions)))
+                self._put_rest_of_prompt(now, range(self._kept.lanes))
                 self._put_tokens(now, output.active.nonzero()[:, 0].cpu())
+        self.busy += time.perf_counter() - began
 
     def end(self, error: BaseException | None = None) -> None:  # noqa: ARG002 - what came is kept all the same
         """Drop the hypotheses of a beam search that came to no result."""
@@ -205,28 +212,17 @@ class States(StepStreamer):
         return self._kept.take("hidden", lane, position)[1][0]
 
     def _put_prompt(self, output: PromptOutput) -> None:
-        rows, self._length = output.tokens.shape
-        if rows != self._kept.lanes:
-            raise ValueError(f"{rows} sequences came for the states of {self._kept.lanes}; make States of as many")
-        whole = torch.ones(rows, self._length) if output.attention_mask is None else output.attention_mask.cpu()
-        self._positions = [mask.nonzero()[:, 0] for mask in whole]
+        if len(output.tokens) != self._kept.lanes:
+            found = f"{len(output.tokens)} sequences came for the states of {self._kept.lanes}"
+            raise ValueError(f"{found}; make States with lanes={len(output.tokens)}")
+        self._prompts = prompts = Prompts.of(output)
         encoder: list[torch.Tensor] = []
-        sources: list[int] = [0] * rows
-        self._sources = [None] * rows
-        if output.source is not None:
-            mask, attention = output.source.attention_mask, output.source.attentions
-            count = next((len(one) for one in (mask, *(attention or ())) if one is not None), rows)
-            sources = [lane // (rows // count) for lane in range(rows)]
-            if mask is not None:
-                self._sources = [mask[source].cpu().nonzero()[:, 0] for source in sources]
-            if attention and "attentions" in self.fields:
-                of_source = {s: whole_attention(attention, s, self._sources[sources.index(s)]) for s in set(sources)}
-                encoder = [of_source[source] for source in sources]
-        first: dict[object, int] = {}
-        prompts = zip(sources, output.tokens.cpu(), self._positions, strict=True)
-        keys = [(source, tuple(tokens[positions].tolist())) for source, tokens, positions in prompts]
-        self._same_prompt = [first.setdefault(key, lane) for lane, key in enumerate(keys)]
-        self._kept.begin([len(positions) for positions in self._positions], encoder)
+        if output.source is not None and output.source.attentions and "attentions" in self.fields:
+            lane_of = {row: lane for lane, row in enumerate(prompts.sources)}
+            layers, kept = output.source.attentions, prompts.source_positions
+            of_source = {row: whole_attention(layers, row, kept[lane]) for row, lane in lane_of.items()}
+            encoder = [of_source[row] for row in prompts.sources]
+        self._kept.begin([len(positions) for positions in prompts.positions], encoder)
 
     def _put_rest_of_prompt(self, now: Pass, rows: Sequence[int]) -> None:
         """Take the tokens of the prompts behind the first from the first pass, of each lane in its row."""
@@ -234,9 +230,9 @@ class States(StepStreamer):
             return
         self._begun = True
         shared: dict[int, dict[Kind, list[torch.Tensor]]] = {}
-        for lane, same in enumerate(self._same_prompt):
+        for lane, same in enumerate(self._prompts.same):
             if same == lane:
-                kept, source = self._positions[lane], self._sources[lane]
+                kept, source = self._prompts.positions[lane], self._prompts.source_positions[lane]
                 shared[lane] = {kind: now.before(kind, rows[lane], kept, source) for kind in now.layers}
             self._kept.add(lane, 0, shared[same])
 
@@ -244,13 +240,13 @@ class States(StepStreamer):
         """Take the token that each of these lanes, being its own row, chose from a pass."""
         states = {kind: now.last(kind, lanes) for kind in now.layers}
         for index, lane in enumerate(lanes.tolist()):
-            self._kept.add(lane, 1, {kind: [self._trim(kind, lane, of[index])] for kind, of in states.items()})
+            self._kept.add(lane, 1, {kind: [self._prompts.trim(kind, lane, of[index])] for kind, of in states.items()})
 
     def _put_round(self, output: AssistedStepOutput) -> None:
         found: dict[Kind, Sequence[Layers] | None] = {
-            "self": getattr(output, "own_attentions", output.attentions),
-            "cross": getattr(output, "own_cross_attentions", output.cross_attentions),
-            "hidden": getattr(output, "own_hidden_states", output.hidden_states),
+            "self": output.own_attentions,
+            "cross": output.own_cross_attentions,
+            "hidden": output.own_hidden_states,
         }
         new = output.tokens.shape[1]
         for index in range(new):
@@ -264,7 +260,9 @@ class States(StepStreamer):
             steps = list(zip(self._search, rows[:length], strict=False))
             kinds = self._search[0] if self._search else ()
             # Copies, so that the other hypotheses can go.
-            chosen = {kind: [self._trim(kind, lane, step[kind][row]).clone() for step, row in steps] for kind in kinds}
+            chosen = {
+                kind: [self._prompts.trim(kind, lane, step[kind][row]).clone() for step, row in steps] for kind in kinds
+            }
             self._kept.add(lane, len(steps), chosen)
         self._search = []
         self._kept.hold(())
@@ -282,15 +280,6 @@ class States(StepStreamer):
             several = "the layers of this model give it in different shapes. Read it from run.output."
             self._kept.explain({kind: several if wanted[kind] else none[kind] for kind in wanted.keys() - given.keys()})
         return Pass(given, seen)
-
-    def _trim(self, kind: Kind, lane: int, states: torch.Tensor) -> torch.Tensor:
-        """Take padding out of the states of a token, as :meth:`.cut.Pass.last` gives them."""
-        if kind == "cross":
-            return columns(states, self._sources[lane])
-        positions = self._positions[lane]
-        if kind == "hidden" or len(positions) == self._length:
-            return states
-        return columns(states, torch.cat([positions, torch.arange(self._length, states.shape[-1])]))
 
 
 def _kind(of: AttentionOf) -> Kind:

@@ -157,6 +157,12 @@ def test_probe_understands_the_head(kind: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_probe_hangs_no_hooks_on_the_model() -> None:
+    model = model_of("llama")
+    LogitLens(model).probe()
+    assert not any(module._forward_hooks for module in model.modules())
+
+
 def test_last_state_in_front_of_the_norm_is_taken_through_it() -> None:
     model = model_of("llama")
     normed, logits = (
@@ -171,14 +177,26 @@ def test_last_state_in_front_of_the_norm_is_taken_through_it() -> None:
     assert lens.look(raw, 9)[-1].logprob == pytest.approx(float(logits[0, -1].log_softmax(-1)[9]), abs=1e-3)
 
 
-def test_head_that_is_not_understood_is_refused() -> None:
+def test_head_that_is_not_understood_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("llama")
     outputs = forward(model, torch.tensor([[5, 6, 7]]))
     lens = LogitLens(model)
     with pytest.raises(UnseenError, match=r"not understand the output head of LlamaForCausalLM.* Choose another"):
         lens.verify(hidden_of(outputs), outputs.logits[0, -1] * 1.1)
-    with pytest.raises(UnseenError, match="not checked against this model"):
-        lens.look(hidden_of(outputs), 5)
+    lens.verify(hidden_of(outputs), outputs.logits[0, -1])
+    monkeypatch.setattr(model, "forward", lambda **kwargs: Scaled.of(type(model).forward(model, **kwargs)))
+    assert lens.look(hidden_of(outputs), 5)  # found out before
+    with pytest.raises(UnseenError, match="not understand the output head"):
+        LogitLens(model).look(hidden_of(outputs), 5)
+
+
+class Scaled:
+    """Stands for a head that does what nobody knows."""
+
+    @staticmethod
+    def of(outputs: Any) -> Any:
+        outputs.logits = outputs.logits * 1.1
+        return outputs
 
 
 def test_norms_that_cannot_be_told_apart_are_refused() -> None:

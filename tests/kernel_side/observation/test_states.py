@@ -6,7 +6,9 @@ over the finished sequence, in which row ``p - 1`` is the choice of token ``p`` 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from typing import Any
 
 import pytest
@@ -17,9 +19,12 @@ from hypothesis import strategies as st
 from compare import EVERYTHING, prompts
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.observe import observe
+from genscope.kernel_side.observation import states as states_module
+from genscope.kernel_side.observation.kept import Kept
 from genscope.kernel_side.observation.states import States, UnseenError
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.beam_outputs import BeamResult
+from genscope.kernel_side.streaming.outputs import PromptOutput, StepOutput
 from tiny import ENCODER_DECODERS, KINDS, PAD, AnyKind, tiny_model
 
 STEPS = 6
@@ -182,6 +187,22 @@ def test_padded_sources(kind: AnyKind, rows: dict[str, Any]) -> None:
     check_with_one_pass(kind, inputs_of(kind, 3), copies=rows.get("num_return_sequences", 1), **rows)
 
 
+def repeating() -> dict[str, torch.Tensor]:
+    """Make a prompt that repeats itself, so that a look-up finds drafts."""
+    ids = torch.tensor([[5, 6, 7, 8, 5, 6, 7, 9, 5, 6, 7]])
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+@pytest.mark.parametrize("strategy", ["lookup", "same model drafts", "another model drafts"])
+def test_assisted(kind: AnyKind, strategy: str) -> None:
+    kwargs: dict[str, Any] = {"prompt_lookup_num_tokens": 4, "max_new_tokens": 14}
+    if strategy != "lookup":
+        kwargs = {"assistant_model": tiny_model(kind, seed=0 if strategy.startswith("same") else 1)}
+        kwargs["assistant_model"].generation_config.assistant_confidence_threshold = 0.0
+    check_with_one_pass(kind, repeating(), **kwargs)
+
+
 def test_contrastive() -> None:
     check_with_one_pass("llama", inputs_of("llama", 2), loop=ContrastiveSearch(top_k=3))
 
@@ -326,6 +347,62 @@ def test_clearing_within_a_run_is_final() -> None:
     look = OutputStreamer(lambda step: states.clear() if step.step == 1 else None, fields=())
     tiny_model("llama").generate(**inputs_of("llama", 1), do_sample=False, max_new_tokens=4, **observe(states, look))
     assert states.nbytes == 0
+
+
+def test_what_comes_while_it_is_cleared_is_not_kept() -> None:
+    kept = Kept(1, ["self"])
+    kept.begin([3], ())
+    kept.add(0, 1, {"self": [torch.zeros(2, 4, 3)]})
+    kept.clear()
+    kept.add(0, 1, {"self": [torch.zeros(2, 4, 4)]})
+    assert kept.nbytes == 0
+
+
+def test_other_threads_look_while_the_run_goes_on() -> None:
+    states, over, sums = States(2, attention=True, hidden=True), threading.Event(), []
+
+    def look() -> None:
+        while not over.is_set():
+            for position in range(1, 40):
+                with contextlib.suppress(UnseenError):
+                    sums.append(float(states.attention(1, position, layer=1, head=0).sum()))
+            states.nbytes  # noqa: B018 - may be asked for at any time too
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        tiny_model("llama").generate(
+            **inputs_of("llama", 2), do_sample=False, max_new_tokens=30, eos_token_id=None, **observe(states)
+        )
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert sums
+    assert sums == pytest.approx([1.0] * len(sums), abs=2e-3)
+
+
+def test_busy_is_the_time_spent_in_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = itertools.count()
+    monkeypatch.setattr(states_module.time, "perf_counter", lambda: next(moments))
+    states = States(1, attention=True, hidden=False)
+    tokens = torch.tensor([[4, 5]])
+    states.put(PromptOutput(tokens))
+    states.put(PromptOutput(tokens))
+    assert states.busy == 2
+
+
+def test_layers_of_different_shapes_are_not_kept_and_said_so() -> None:
+    states = States(1, attention=True, hidden=True)
+    states.put(PromptOutput(torch.tensor([[4, 5]])))
+    active = torch.ones(1, dtype=torch.bool)
+    layers = (torch.ones(1, 2, 2, 2) / 2, torch.ones(1, 4, 2, 2) / 2)
+    hidden = (torch.ones(1, 2, 8), torch.ones(1, 2, 8))
+    states.put(StepOutput(0, 3, torch.tensor([7]), active, ~active, 0.0, attentions=layers, hidden_states=hidden))
+    assert states.hidden(0, 2).shape == (2, 8)
+    with pytest.raises(UnseenError, match=r"the layers of this model give it in different shapes\. Read it from"):
+        states.attention(0, 2)
 
 
 @pytest.mark.parametrize(
