@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from genscope.kernel_side.decoding.observe import observe
+from genscope.kernel_side.decoding.own_loop import OwnLoop
 from genscope.kernel_side.streaming.assisted_outputs import AssistedStepOutput
 from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.beam_outputs import BeamResult, BeamStepOutput, trace
@@ -20,7 +21,7 @@ from genscope.kernel_side.streaming.outputs import ALL_FIELDS, PromptOutput, Ste
 from tiny import PAD
 
 STEPS = 12
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "return_dict_in_generate": True,
     "output_scores": True,
     "output_logits": True,
@@ -52,10 +53,11 @@ def prompts(batch: int, length: int = 11, *, side: str = "left") -> dict[str, to
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def plain(model: Any, inputs: dict[str, torch.Tensor], **kwargs: Any) -> Any:
-    """Generate without genscope, everything returned."""
+def plain(model: Any, inputs: dict[str, torch.Tensor], *, loop: OwnLoop | None = None, **kwargs: Any) -> Any:
+    """Generate without observing, everything returned."""
     torch.manual_seed(7)
-    return model.generate(**inputs, **{"max_new_tokens": STEPS, **EVERYTHING, **kwargs})
+    ours = {} if loop is None else {"custom_generate": loop}
+    return model.generate(**inputs, **{"max_new_tokens": STEPS, **EVERYTHING, **kwargs}, **ours)
 
 
 def observed(
@@ -65,6 +67,7 @@ def observed(
     assistant_model: PreTrainedModel | None = None,
     seed: int | None = None,
     stop: Any = None,
+    loop: OwnLoop | None = None,
     **kwargs: Any,
 ) -> tuple[Any, Streamed]:
     """Generate with everything streamed, and only what the arguments say returned."""
@@ -76,7 +79,7 @@ def observed(
         fields=ALL_FIELDS - {"prompt_logits"},
     )
     torch.manual_seed(7 if seed is None else 8)
-    observing = observe(streamer, seed=seed, stop=stop, assistant_model=assistant_model)
+    observing = observe(streamer, seed=seed, stop=stop, assistant_model=assistant_model, loop=loop)
     output = model.generate(**inputs, **{"max_new_tokens": STEPS, **kwargs}, **observing)
     return output, streamed
 
@@ -102,6 +105,35 @@ def differences(output: Any, streamed: Streamed) -> list[str]:
         tokens = [step.tokens[:, None] if isinstance(step, StepOutput) else step.tokens for step in streamed.steps]
         comparison.one("sequences", torch.cat([prompt.tokens, *tokens], dim=1), output.sequences)
     return comparison.found
+
+
+def eos_in_the_middle(model: PreTrainedModel, inputs: dict[str, torch.Tensor], **kwargs: Any) -> int:
+    """Return a token that ends the first row in the middle."""
+    output = plain(model, inputs, eos_token_id=None, **kwargs)
+    start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    return int(output.sequences[0, start + STEPS // 2])
+
+
+def check(model: PreTrainedModel, inputs: dict[str, torch.Tensor], *, eos: bool, **kwargs: Any) -> Streamed:
+    """Compare with plain ``generate``, with or without an end of sequence in the middle; return what was streamed."""
+    kwargs["pad_token_id"] = PAD
+    kwargs["eos_token_id"] = eos_in_the_middle(model, inputs, **kwargs) if eos else None
+    streamed = compare_with_plain(model, inputs, kwargs)
+    assert [step.step for step in streamed.steps] == list(range(len(streamed.steps)))
+    return streamed
+
+
+def compare_with_plain(model: PreTrainedModel, inputs: dict[str, torch.Tensor], kwargs: dict[str, Any]) -> Streamed:
+    """Compare with plain ``generate``, once returning everything and once nothing but the sequences."""
+    wanted = plain(model, inputs, **kwargs)
+    output, streamed = observed(model, inputs, **EVERYTHING, **kwargs)
+    assert differences(wanted, streamed) == []
+    assert differences(output, streamed) == []
+    bare, again = observed(model, inputs, **kwargs)
+    assert torch.equal(bare, wanted.sequences)
+    assert differences(wanted, again) == []
+    COUNTS["cases"] += 1
+    return streamed
 
 
 class _Comparison:

@@ -1,9 +1,11 @@
 // The widget on a page of its own, fed by a fake kernel. Options in the address: theme=light|dark, width=700,
-// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk, n=50000 (for bulk), measure=..., marks=1.
+// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js, n=50000 (for bulk),
+// measure=..., marks=1.
 import widget from "../src/widget.js";
-import { believableRun, FakeRun } from "./fake_kernel.js";
+import { believableRun, counts, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
+import * as strategyScenes from "./strategy_scenes.js";
 
 const options = new URLSearchParams(location.search);
 const scene = options.get("scene") ?? "live";
@@ -21,11 +23,23 @@ const model = new FakeModel({
   prompt: scene === "chat" ? chat : chat[1].content,
   measure: options.get("measure") ?? "probability",
   whitespace: options.has("marks"),
-  about: { model: "HuggingFaceTB/SmolLM2-135M-Instruct", chat: true, context: 8192 },
+  about: {
+    model: "HuggingFaceTB/SmolLM2-135M-Instruct",
+    chat: true,
+    context: 8192,
+    unavailable: { assisted: "no assistant was given" },
+    costs: null,
+  },
   status:
     scene === "loading"
       ? { phase: "loading", text: "Reading the weights: 94 of 272 tensors", progress: 0.35 }
       : { phase: "ready", text: "", progress: null },
+});
+const costs = { attention: "about 1.6 times the time of a step", logit_lens: "about 1.1 times the time of a step" };
+model.on("sent", ({ kind }) => {
+  if (kind === "costs") {
+    setTimeout(() => model.set("about", { ...model.get("about"), costs }), 600);
+  }
 });
 const host = document.createElement("div");
 host.style.width = `${options.get("width") ?? 1200}px`;
@@ -97,7 +111,7 @@ const scenes = {
     model.receive(run.data(0, to, numbers(to)));
     const error =
       "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\nLower max_new_tokens, or choose a smaller model.";
-    model.receive({ ...run.end(numbers(to, { state: "failed", error })), n: to });
+    model.receive({ ...run.end(numbers(to, { state: "failed", error })), counts: counts([to]) });
   },
   gone() {
     scenes.running();
@@ -134,5 +148,9 @@ const { initialize, render } = widget();
 const props = /** @type {any} */ ({ model, signal: new AbortController().signal });
 await initialize?.(props);
 await render?.({ ...props, el: host });
-scenes[scene]?.();
+if (Object.hasOwn(strategyScenes, scene)) {
+  /** @type {Record<string, any>} */ (strategyScenes)[scene](model);
+} else {
+  scenes[scene]?.();
+}
 Object.assign(window, { model, rows, promptTokens });

@@ -17,6 +17,8 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = pathlib.Path(__file__).parent.parent.parent
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 SCENES = ["running", "finished", "problems", "chat", "loading", "failed", "gone", "idle"]
+SCENES += ["batch", "sequences", "encoder", "drafts", "attention", "lens", "form"]
+WIDTHS = (420, 700, 868, 1200)
 
 # Two frames after a change its paint is done.
 MEASURE = """async () => {
@@ -48,17 +50,40 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
+def act(page: Page, scene: str) -> None:
+    """Do what a person would do in a scene."""
+    if scene in ("finished", "drafts", "encoder", "batch", "attention", "lens"):
+        nth = 9 if scene != "attention" else 70
+        page.locator("[data-kind=lane] .gs-t:not(.gs-in)").nth(nth).click()
+    if scene in ("attention", "encoder"):
+        page.locator("[data-value=attention]").click()
+        page.locator(".gs-matrix-fold summary").click()
+        if scene == "encoder":
+            page.locator("[data-value=cross]").first.click()
+        page.wait_for_timeout(400)
+        box = page.locator("canvas").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.7)
+    if scene == "lens":
+        page.locator("[data-value=lens]").click()
+        page.wait_for_timeout(400)
+    if scene == "form":
+        page.locator(".gs-strategy select").select_option("prompt_lookup")
+        page.locator("details[data-group=observe] summary").click()
+        page.wait_for_timeout(800)
+    page.wait_for_timeout(100)
+
+
 def shoot(page: Page, url: str, folder: pathlib.Path, scene: str) -> None:
     """Take one scene in both themes and widths."""
     for theme in ("light", "dark"):
-        for width in (420, 700, 868, 1200):
-            page.set_viewport_size({"width": width + 32, "height": 900})
-            page.goto(f"{url}?scene={scene}&theme={theme}&width={width}")
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width + 32, "height": 1300})
+            name = {"attention": "looks", "lens": "looks", "form": "finished"}.get(scene, scene)
+            page.goto(f"{url}?scene={name}&theme={theme}&width={width}")
             page.wait_for_selector(".genscope")
             page.wait_for_timeout(250)
-            if scene == "finished":
-                page.locator(".gs-t:not(.gs-in)").nth(9).click()
-                page.wait_for_timeout(100)
+            act(page, scene)
             page.screenshot(path=folder / f"{scene}-{theme}-{width}.png", full_page=True)
 
 

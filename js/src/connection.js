@@ -2,19 +2,21 @@
 // What a message means is the store's part; what a person sees is the views'.
 import { openControl } from "./control.js";
 import { watchKernel } from "./life.js";
-import { emptyState, isBehind, reduce } from "./store.js";
+import { PULL_TIMEOUT_MS, Pulls } from "./pulls.js";
+import { EVERYTHING, emptyState, gaps, reduce } from "./store.js";
 
 /** @typedef {import("./wire.js").BackMessage} BackMessage */
 /** @typedef {import("./wire.js").FrontMessage} FrontMessage */
+/** @typedef {import("./wire.js").SeenAttention | import("./wire.js").SeenMatrix | import("./wire.js").SeenLens | import("./wire.js").Unseen} Seen */
 /** @typedef {import("./store.js").Change} Change */
 /** @typedef {import("./wire.js").Status["state"]} RunState */
 /** @typedef {import("@anywidget/types").AnyModel} Model */
 /** @typedef {{ comm_live?: boolean, model_id?: string }} HostModel The host's own model, behind anywidget's proxy. */
 
-const PULL_TIMEOUT_MS = 2000;
-const PULL_TIMEOUT_MAX_MS = 30_000;
 const SILENCE_MS = 5000;
-const KINDS = new Set(["begin", "data", "beat", "end", "problems"]);
+const KINDS = new Set(["begin", "data", "rows", "beat", "end", "problems"]);
+/** Answers to `look`. */
+const SEEN = new Set(["attention", "matrix", "lens", "unseen"]);
 /** @type {ReadonlySet<string>} */
 const LIVING = new Set(["queued", "prefilling", "decoding", "paused"]);
 
@@ -32,6 +34,7 @@ export class Connection {
 
   #model;
   #onChange;
+  #onSeen;
   #signal;
   /** @type {import("./control.js").openControl extends (...args: any) => infer R ? R | null : never} */
   #control = null;
@@ -39,21 +42,25 @@ export class Connection {
   #host = null;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
-  /** @type {ReturnType<typeof setTimeout> | null} */
-  #waiting = null;
+  #pulls = new Pulls(
+    (gap, run) => this.send(run === null ? { kind: "pull", ...gap } : { kind: "pull", run, ...gap }),
+    () => this.#pullAgain(),
+  );
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #expecting;
-  #patience = PULL_TIMEOUT_MS;
   #heard = Date.now();
 
   /**
    * @param {Model} model
-   * @param {(change: Readonly<Change> | null) => void} onChange Null: whether the kernel lives has changed.
+   * @param {object} listeners
+   * @param {(change: Readonly<Change> | null) => void} listeners.onChange Null: whether the kernel lives has changed.
+   * @param {(seen: Seen) => void} listeners.onSeen
    * @param {AbortSignal} signal
    */
-  constructor(model, onChange, signal) {
+  constructor(model, { onChange, onSeen }, signal) {
     this.#model = model;
     this.#onChange = onChange;
+    this.#onSeen = onSeen;
     this.#signal = signal;
     model.on("msg:custom", this.#receive);
     // The host's event, not in anywidget's types: the comm died with its kernel, or is back.
@@ -70,7 +77,7 @@ export class Connection {
     this.#startClock();
     watchKernel(model.widget_manager, this.lost, signal);
     this.#findHost();
-    this.#pull(0, null);
+    this.#pull(EVERYTHING, null);
   }
 
   /** Seconds since the kernel was heard of, once that is long for a run that lives; else 0. */
@@ -104,33 +111,37 @@ export class Connection {
 
   /** @param {BackMessage} message */
   #receive = (message) => {
+    if (SEEN.has(message?.kind)) {
+      this.#heard = Date.now();
+      this.#onSeen(/** @type {Seen} */ (message));
+      return;
+    }
     // Another library may send on the same comm (anywidget's own commands do).
     if (!KINDS.has(message?.kind)) {
       return;
     }
     this.#heard = Date.now();
     const { state, change } = reduce(this.state, message);
-    const progress = message.kind === "begin" || change.rows || state.record !== this.state.record;
     this.state = state;
-    if (progress) {
-      this.#answered();
+    if (message.kind === "begin") {
+      this.#pulls.begun(change.reset, gaps(state));
+    } else if (change.track !== null || change.table !== null) {
+      this.#pulls.came(change, gaps(state));
     }
-    if (change.pull !== null) {
-      this.#pull(change.pull, "run" in message && message.run === state.run ? state.run : null);
+    const run = "run" in message && message.run === state.run ? state.run : null;
+    for (const gap of change.pulls) {
+      this.#pull(gap, run);
     }
     this.#onChange(change);
   };
 
   /**
-   * At most one pull is under way. It is sent again, ever more slowly, while its answer is missing: a kernel that runs
-   * a long cell answers late, and would then answer each copy.
-   * @param {number} from
+   * @param {Readonly<import("./store.js").Gap>} gap
    * @param {string | null} run
    */
-  #pull(from, run) {
-    if (this.alive && this.#waiting === null) {
-      this.#wait();
-      this.send(run === null ? { kind: "pull", from } : { kind: "pull", run, from });
+  #pull(gap, run) {
+    if (this.alive) {
+      this.#pulls.ask(gap, run);
     }
   }
 
@@ -138,7 +149,7 @@ export class Connection {
     clearInterval(this.#clock);
     this.#clock = setInterval(() => {
       if (this.silence > 0) {
-        this.#pull(this.state.record.n, this.state.run);
+        this.#pullMissing();
         this.#onChange(null);
       }
     }, 1000);
@@ -147,25 +158,25 @@ export class Connection {
   #stopTimers() {
     clearInterval(this.#clock);
     clearTimeout(this.#expecting);
-    this.#stopWaiting();
+    this.#pulls.stop();
   }
 
-  #wait() {
-    this.#stopWaiting();
-    this.#waiting = setTimeout(() => {
-      this.#waiting = null;
-      this.#patience = Math.min(2 * this.#patience, PULL_TIMEOUT_MAX_MS);
-      const { run, record } = this.state;
-      if (run !== null ? isBehind(this.state) : this.#model.get("state") !== "idle") {
-        this.#pull(run === null ? 0 : record.n, run);
-      }
-    }, this.#patience);
+  /** The kernel is silent: ask for what is missing, or if nothing is known to be, for the next token of a track. */
+  #pullMissing() {
+    const { run, tracks } = this.state;
+    const missing = gaps(this.state);
+    for (const gap of missing.length > 0 ? missing : [{ track: 0, start: tracks[0]?.n ?? 0 }]) {
+      this.#pull(gap, run);
+    }
   }
 
-  #stopWaiting() {
-    if (this.#waiting !== null) {
-      clearTimeout(this.#waiting);
-      this.#waiting = null;
+  #pullAgain() {
+    const { run } = this.state;
+    if (run === null && this.#model.get("state") !== "idle") {
+      this.#pull(EVERYTHING, null);
+    }
+    for (const gap of gaps(this.state)) {
+      this.#pull(gap, run);
     }
   }
 
@@ -175,20 +186,10 @@ export class Connection {
     this.#expecting = setTimeout(() => {
       const told = this.#model.get("state");
       if (told !== undefined && told !== (this.state.status?.state ?? "idle")) {
-        this.#pull(0, null);
+        this.#pull(EVERYTHING, null);
       }
     }, PULL_TIMEOUT_MS);
   };
-
-  /** Something came. If more is still missing it is on its way: watch for it, without asking again now. */
-  #answered() {
-    this.#patience = PULL_TIMEOUT_MS;
-    if (this.#waiting !== null && isBehind(this.state)) {
-      this.#wait();
-    } else {
-      this.#stopWaiting();
-    }
-  }
 
   /** By Python's `widget_id`; where it is missing the host's model shows itself with the first change of a trait. */
   async #findHost() {
@@ -238,7 +239,7 @@ export class Connection {
     this.alive = alive;
     if (alive) {
       this.#startClock();
-      this.#pull(0, null);
+      this.#pull(EVERYTHING, null);
     } else {
       this.#stopTimers();
     }

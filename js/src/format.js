@@ -129,3 +129,18 @@ export function turnsText(text) {
 export function hexBytes(hex) {
   return hex === null ? UNKNOWN : (hex.match(/../g) ?? []).join(" ");
 }
+
+/** @type {Record<string, (generated: number) => string>} */
+const REASONS = {
+  eos: () => "end of sequence",
+  length: (generated) => `reached ${whole(generated)} ${generated === 1 ? "token" : "tokens"}`,
+};
+
+/**
+ * @param {string} why As the kernel says it.
+ * @param {number} generated Tokens.
+ * @returns {string} Why a sequence ended.
+ */
+export function reasonText(why, generated) {
+  return Object.hasOwn(REASONS, why) ? REASONS[why](generated) : why;
+}

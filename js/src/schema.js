@@ -10,6 +10,7 @@
  * @property {string} description
  * @property {string} group
  * @property {string} wayOut
+ * @property {string | null} when Name of the switch while which is on the field counts.
  * @property {unknown} default
  * @property {boolean} nullable
  * @property {boolean} integer
@@ -49,7 +50,9 @@ export function readSchema(schema) {
       name: String(name?.const ?? name?.default ?? variant.title ?? ""),
       title: String(variant.title ?? name?.const ?? ""),
       description: String(variant.description ?? ""),
-      fields: Object.entries(properties).map(([key, property]) => readField(key, schema, property)),
+      fields: Object.entries(properties).map(([key, property]) =>
+        readField(key, schema, property, variant.when?.[key]),
+      ),
     };
   });
   return { tag, strategies };
@@ -69,9 +72,10 @@ function resolve(schema, part) {
  * @param {string} name
  * @param {Json} schema
  * @param {Json} given
+ * @param {unknown} when
  * @returns {Field}
  */
-function readField(name, schema, given) {
+function readField(name, schema, given, when) {
   const property = resolve(schema, given);
   const options = property.anyOf ?? property.oneOf ?? [];
   const nullable = options.some((/** @type {Json} */ option) => option.type === "null");
@@ -85,6 +89,7 @@ function readField(name, schema, given) {
     description: String(property.description ?? ""),
     group: String(property.group ?? "strategy"),
     wayOut: String(property.wayOut ?? ""),
+    when: typeof when === "string" ? when : null,
     default: property.default ?? null,
     nullable,
     integer: type.type === "integer",

@@ -3,14 +3,23 @@
 // However many messages arrive, views are told once an animation frame.
 import { Connection, isLiving } from "./connection.js";
 import { Draft } from "./draft.js";
+import { Looks } from "./looks.js";
+import { kindOf, PromptKinds } from "./prompts.js";
 
 /** @typedef {import("@anywidget/types").AnyModel} Model */
 /** @typedef {import("./store.js").Change} Change */
-/** @typedef {import("./wire.js").WireChatMessage} ChatMessage */
-/** @typedef {string | ChatMessage[]} Prompt */
+/** @typedef {import("./prompts.js").Prompt} Prompt */
 /** @typedef {import("./measures.js").Variant} Variant */
+/** @typedef {"alternatives" | "attention" | "lens"} Part */
 /** @typedef {{ phase: "loading" | "ready" | "error", text: string, progress: number | null }} LoadStatus */
-/** @typedef {{ model: string, chat: boolean, context: number | null }} About */
+/**
+ * @typedef {object} About
+ * @property {string} model
+ * @property {boolean} chat Whether there is a chat template.
+ * @property {number | null} context
+ * @property {Record<string, string>} unavailable Why a strategy cannot be used with this model, by its name.
+ * @property {Record<string, string> | null} costs What a setting of observing costs; null until it was measured.
+ */
 
 const PROMPT_DEBOUNCE_MS = 300;
 const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status", "about", "state"];
@@ -18,14 +27,20 @@ const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status
 export class Session {
   /** Which distribution colours come from; a matter of the view, so not synced. @type {Variant} */
   variant = "raw";
+  /** Whether drafts are shown in the text; as the variant. */
+  drafts = true;
+  /** Which part of the inspector is shown below the measures. @type {Part} */
+  part = "alternatives";
   /** @type {Prompt} */
   prompt;
   connection;
   draft;
+  looks;
   /** The run that was asked to stop: a long step, or a prefill, goes on for a while. @type {string | null} */
   #stopping = null;
-  /** A conversation that is shown as text now, for the way back. @type {{ messages: ChatMessage[], text: string } | null} */
-  #conversation = null;
+  #kinds = new PromptKinds();
+  /** The model whose costs were asked for. @type {string | null} */
+  #costsAskedFor = null;
 
   #model;
   /** @type {Set<() => void>} */
@@ -42,7 +57,11 @@ export class Session {
   constructor(model, signal) {
     this.#model = model;
     this.prompt = model.get("prompt") ?? "";
-    this.connection = new Connection(model, this.#changed, signal);
+    this.connection = new Connection(model, { onChange: this.#changed, onSeen: this.#seen }, signal);
+    this.looks = new Looks(
+      (look) => this.connection.send(look),
+      () => this.refresh(),
+    );
     this.draft = new Draft(model, (settings) => this.connection.send({ kind: "settings", settings }));
     for (const name of TRAITS) {
       const listener = () => this.#traitChanged(name);
@@ -52,6 +71,7 @@ export class Session {
     signal.addEventListener("abort", () => {
       clearTimeout(this.#promptTimer);
       this.draft.close();
+      this.looks.closeAll();
       this.#views.clear();
     });
   }
@@ -67,7 +87,7 @@ export class Session {
 
   /** @returns {About} */
   get about() {
-    return { model: "", chat: false, context: null, ...this.#model.get("about") };
+    return { model: "", chat: false, context: null, unavailable: {}, costs: null, ...this.#model.get("about") };
   }
 
   /** @returns {string} */
@@ -87,6 +107,12 @@ export class Session {
 
   get living() {
     return isLiving(this.state.status?.state);
+  }
+
+  /** Whether the run drafts, which is known before its first round. */
+  get drafting() {
+    const { status, tables } = this.state;
+    return Boolean(status?.drafts) || tables.rounds.length > 0;
   }
 
   /** Why nothing can be generated now; null if it can. */
@@ -128,6 +154,8 @@ export class Session {
     this.refresh();
   };
 
+  #seen = (/** @type {import("./connection.js").Seen} */ seen) => this.looks.answer(seen);
+
   /** @param {string} name */
   #traitChanged(name) {
     if (name === "schema") {
@@ -164,6 +192,27 @@ export class Session {
     this.refresh();
   }
 
+  /** @param {boolean} shown */
+  setDrafts(shown) {
+    this.drafts = shown;
+    this.refresh();
+  }
+
+  /** @param {Part} part */
+  setPart(part) {
+    this.part = part;
+    this.refresh();
+  }
+
+  /** Someone looks at what observing costs: have it measured, once. */
+  askCosts() {
+    const { model, costs } = this.about;
+    if (costs === null && this.obstacle === null && this.#costsAskedFor !== model) {
+      this.#costsAskedFor = model;
+      this.connection.send({ kind: "costs" });
+    }
+  }
+
   /** @param {Prompt} prompt */
   setPrompt(prompt) {
     this.prompt = prompt;
@@ -172,19 +221,10 @@ export class Session {
     this.refresh();
   }
 
-  /**
-   * Text becomes one message, and messages become text; a conversation comes back if its text was left as it is.
-   * @param {string} kind "text" or "chat".
-   */
+  /** @param {import("./prompts.js").PromptKind} kind */
   setPromptKind(kind) {
-    const { prompt } = this;
-    if (kind === "text" && typeof prompt !== "string") {
-      const text = prompt.map(({ content }) => content).join("\n\n");
-      this.#conversation = { messages: prompt, text };
-      this.setPrompt(text);
-    } else if (kind === "chat" && typeof prompt === "string") {
-      const kept = this.#conversation?.text === prompt ? this.#conversation.messages : null;
-      this.setPrompt(kept ?? [{ role: "user", content: prompt }]);
+    if (kind !== kindOf(this.prompt)) {
+      this.setPrompt(this.#kinds.turn(this.prompt, kind));
     }
   }
 

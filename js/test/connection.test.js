@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { FakeRun, status } from "../dev/fake_kernel.js";
+import { counts, FakeRun } from "../dev/fake_kernel.js";
 import { Connection } from "../src/connection.js";
 import { controller, fakeModel, generated } from "./helpers.js";
 
@@ -9,9 +9,10 @@ const run = new FakeRun("r1", generated(["a", "b", "c", "d", "e", "f"]));
 function connect(traits = { state: "decoding" }, model = fakeModel(traits)) {
   const life = controller();
   const changed = vi.fn();
-  const connection = new Connection(/** @type {any} */ (model), changed, life.signal);
+  const seen = vi.fn();
+  const connection = new Connection(/** @type {any} */ (model), { onChange: changed, onSeen: seen }, life.signal);
   const pulls = () => model.sent.filter(({ kind }) => kind === "pull");
-  return { model, connection, changed, life, pulls };
+  return { model, connection, changed, seen, life, pulls };
 }
 
 beforeEach(() => {
@@ -20,7 +21,7 @@ beforeEach(() => {
 
 describe("pulls", () => {
   test("everything is pulled at the start", () => {
-    expect(connect().model.sent).toEqual([{ kind: "pull", from: 0 }]);
+    expect(connect().model.sent).toEqual([{ kind: "pull", start: 0 }]);
   });
 
   test("with no run there is nothing to ask for again", () => {
@@ -36,7 +37,7 @@ describe("pulls", () => {
     for (let i = 2; i < 6; i += 1) {
       model.receive(run.data(i, i + 1));
     }
-    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", from: 1 }]);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", track: 0, start: 1 }]);
     vi.advanceTimersByTime(2100);
     expect(pulls()).toHaveLength(3);
     vi.advanceTimersByTime(2100);
@@ -56,7 +57,7 @@ describe("pulls", () => {
   test("slices that arrive keep the next pull back", () => {
     const { model, pulls, connection } = connect();
     model.receive(run.begin(0));
-    model.receive({ kind: "beat", run: "r1", n: 6, status: status() });
+    model.receive(run.beat({ tracks: [6] }));
     expect(pulls()).toHaveLength(2);
     vi.advanceTimersByTime(1500);
     model.receive(run.data(0, 3));
@@ -65,7 +66,7 @@ describe("pulls", () => {
     model.receive(run.data(3, 6));
     vi.advanceTimersByTime(4500); // longer, and silence would be a reason to ask
     expect(pulls()).toHaveLength(2);
-    expect(connection.state.record.n).toBe(6);
+    expect(connection.state.tracks[0].n).toBe(6);
   });
 
   test("silence of a living run makes a pull from where the record stands", () => {
@@ -75,7 +76,7 @@ describe("pulls", () => {
     vi.advanceTimersByTime(5000);
     expect(pulls()).toHaveLength(1);
     vi.advanceTimersByTime(2000);
-    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", from: 3 }]);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", track: 0, start: 3 }]);
   });
 
   test("a run of which only the trait tells makes a pull; one that is known makes none", () => {
@@ -85,7 +86,7 @@ describe("pulls", () => {
     vi.advanceTimersByTime(1900);
     expect(pulls()).toHaveLength(1);
     vi.advanceTimersByTime(200);
-    expect(pulls().slice(1)).toEqual([{ kind: "pull", from: 0 }]);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", start: 0 }]);
     model.receive(run.begin(0));
     model.receive(run.data(0, 6));
     model.receive(run.end({ state: "stopped" }));
@@ -100,8 +101,74 @@ describe("pulls", () => {
     model.receive(run.end({ state: "finished" }));
     model.receive(run.data(0, 3));
     vi.advanceTimersByTime(2100);
-    expect(pulls().at(-1)).toEqual({ kind: "pull", run: "r1", from: 3 });
+    expect(pulls().at(-1)).toEqual({ kind: "pull", run: "r1", track: 0, start: 3 });
   });
+});
+
+describe("pulls of several tracks", () => {
+  const fake = new FakeRun("r1", [generated(["a", "b", "c"]), generated(["x", "y", "z"])], { lanes: [{}, {}] });
+
+  test("each is asked for once, and again only that which stays away, whatever else comes", () => {
+    const { model, pulls } = connect();
+    model.receive(fake.begin(0));
+    model.receive(fake.beat({ tracks: [2, 2] }));
+    model.receive(fake.beat({ tracks: [2, 2] }));
+    const both = [0, 1].map((track) => ({ kind: "pull", run: "r1", track, start: 0 }));
+    expect(pulls().slice(1)).toEqual(both);
+    vi.advanceTimersByTime(1500);
+    model.receive(fake.tracks[0].data(0, 2));
+    vi.advanceTimersByTime(1900);
+    // Rows that nobody waits for: they must not keep the other track waiting.
+    model.receive(fake.tracks[0].data(2, 3));
+    expect(pulls()).toHaveLength(3);
+    vi.advanceTimersByTime(200);
+    expect(pulls().slice(3)).toEqual([both[1]]);
+  });
+
+  test("everything under way holds the parts back, also after its begin came", () => {
+    const { model, pulls } = connect();
+    model.receive(fake.begin(0));
+    vi.advanceTimersByTime(100);
+    model.set("state", "paused");
+    vi.advanceTimersByTime(2100);
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", start: 0 }]);
+    model.receive(fake.beat({ tracks: [2, 2] }));
+    model.receive(fake.begin(0));
+    model.receive(fake.tracks[0].data(0, 1));
+    model.receive(fake.beat({ tracks: [2, 2] }));
+    expect(pulls()).toHaveLength(2);
+    vi.advanceTimersByTime(2100);
+    expect(
+      pulls()
+        .slice(2)
+        .map(({ track, start }) => [track, start]),
+    ).toEqual([
+      [0, 1],
+      [1, 0],
+    ]);
+  });
+
+  test("a table is asked for by its name", () => {
+    const { model, pulls } = connect();
+    model.receive(fake.begin(0));
+    model.receive(fake.beat({ rounds: 2 }));
+    expect(pulls().slice(1)).toEqual([{ kind: "pull", run: "r1", table: "rounds", start: 0 }]);
+  });
+});
+
+test("what was looked at goes to who asked, and is a sign of life", () => {
+  const { model, seen, changed } = connect();
+  const message = /** @type {const} */ ({
+    kind: "unseen",
+    run: "r1",
+    lane: 0,
+    position: 3,
+    what: "lens",
+    message: "no",
+  });
+  model.receive(message);
+  expect(seen).toHaveBeenCalledWith(message);
+  expect(changed).not.toHaveBeenCalled();
 });
 
 describe("life", () => {
@@ -123,7 +190,7 @@ describe("life", () => {
     host.comm_live = true;
     model.emit("comm_live_update");
     expect(connection.alive).toBe(true);
-    expect(model.sent.at(-1)).toEqual({ kind: "pull", from: 0 });
+    expect(model.sent.at(-1)).toEqual({ kind: "pull", start: 0 });
   });
 
   test("silence of a living run shows after five seconds, and ends with any message", () => {
@@ -134,14 +201,14 @@ describe("life", () => {
     vi.advanceTimersByTime(2100);
     expect(connection.silence).toBe(7);
     expect(changed).toHaveBeenLastCalledWith(null);
-    model.receive({ kind: "beat", run: "r1", n: 0, status: status() });
+    model.receive(run.beat({ tracks: [0] }));
     expect(connection.silence).toBe(0);
   });
 
   test("a finished run may be silent", () => {
     const { model, connection } = connect();
     model.receive(run.begin(0));
-    model.receive({ ...run.end({ state: "finished" }), n: 0 });
+    model.receive({ ...run.end({ state: "finished" }), counts: counts([0]) });
     vi.advanceTimersByTime(60_000);
     expect(connection.silence).toBe(0);
   });
@@ -158,89 +225,5 @@ describe("life", () => {
     life.abort();
     expect(model.listening).toBe(0);
     expect(vi.getTimerCount()).toBe(0);
-  });
-});
-
-describe("stop on the control comm", () => {
-  function kernel() {
-    const comm = {
-      opened: /** @type {any[]} */ ([]),
-      sent: /** @type {any[]} */ ([]),
-      closed: 0,
-      isDisposed: false,
-      commsOverSubshells: "perCommTarget",
-      subshellStarted: Promise.resolve(),
-      open: (/** @type {any} */ data) => comm.opened.push(data),
-      send: (/** @type {any} */ data) => comm.sent.push(data),
-      close: () => {
-        comm.closed += 1;
-      },
-      onClose: /** @type {(() => void) | undefined} */ (undefined),
-    };
-    const createComm = vi.fn(() => comm);
-    return { comm, kernel: { createComm, info: Promise.resolve(), supportsSubshells: true } };
-  }
-
-  /**
-   * @param {any} fakeKernel
-   * @param {Record<string, any>} traits
-   */
-  function withKernel(fakeKernel, traits = { widget_id: "w1" }) {
-    const model = fakeModel(traits);
-    model.widget_manager = { kernel: fakeKernel };
-    return connect(traits, model);
-  }
-
-  test("is opened with the widget's id once its subshell is there, and stops on both ways", async () => {
-    const { comm, kernel: fake } = kernel();
-    let started = () => {};
-    comm.subshellStarted = new Promise((resolve) => {
-      started = resolve;
-    });
-    const { connection, model } = withKernel(fake);
-    await vi.advanceTimersByTimeAsync(100);
-    expect(comm.opened).toEqual([]);
-    started();
-    expect(await connection.controlled).toBe(true);
-    expect(fake.createComm).toHaveBeenCalledWith("genscope.control");
-    expect(comm.opened).toEqual([{ model_id: "w1" }]);
-    model.receive(run.begin(0));
-    connection.stop();
-    expect(comm.sent).toEqual([{ kind: "stop", run: "r1" }]);
-    expect(model.sent.at(-1)).toEqual({ kind: "stop", run: "r1" });
-  });
-
-  test("does not wait for a subshell that the kernel cannot have", async () => {
-    const { comm, kernel: fake } = kernel();
-    comm.subshellStarted = new Promise(() => {});
-    const { connection } = withKernel({ ...fake, supportsSubshells: false });
-    expect(await connection.controlled).toBe(true);
-    expect(comm.opened).toHaveLength(1);
-  });
-
-  test("learns the id from the host's model where Python does not say it", async () => {
-    const { comm, kernel: fake } = kernel();
-    const { model, connection } = withKernel(fake, {});
-    model.emit("change", { model_id: "m7", comm_live: true });
-    await connection.controlled;
-    expect(comm.opened).toEqual([{ model_id: "m7" }]);
-  });
-
-  test("is closed with the model, and given up when the kernel closes it", async () => {
-    const { comm, kernel: fake } = kernel();
-    const { connection, life } = withKernel(fake);
-    await connection.controlled;
-    comm.onClose?.();
-    connection.stop();
-    expect(comm.sent).toEqual([]);
-    life.abort();
-    expect(comm.closed).toBe(1);
-  });
-
-  test("is missed by nobody where hosts have no kernel connection", async () => {
-    const { connection, model } = withKernel(undefined);
-    expect(await connection.controlled).toBe(false);
-    connection.stop();
-    expect(model.sent.at(-1)).toEqual({ kind: "stop" });
   });
 });

@@ -51,6 +51,17 @@ beforeEach(() => {
 /** @param {import("./helpers.js").Opened} opened */
 const sent = ({ model }) => model.sent.filter(({ kind }) => kind === "settings").map(({ settings }) => settings);
 
+/**
+ * @param {import("./helpers.js").Opened} opened
+ * @param {string} strategy
+ */
+function choose(opened, strategy) {
+  const select = /** @type {HTMLSelectElement} */ (opened.find(".gs-strategy select"));
+  select.value = strategy;
+  select.dispatchEvent(new Event("change", { bubbles: true }));
+  paint();
+}
+
 describe("any schema", () => {
   test("is read into fields", () => {
     const { tag, strategies } = readSchema(INVENTED);
@@ -80,7 +91,11 @@ describe("any schema", () => {
       "beams",
       "awake",
     ]);
-    expect(opened.all("details").map((group) => group.dataset.group)).toEqual(["length", "randomness", "observe"]);
+    expect(opened.all(".gs-settings details").map((group) => group.dataset.group)).toEqual([
+      "length",
+      "randomness",
+      "observe",
+    ]);
     expect(/** @type {HTMLSelectElement} */ (opened.find("[data-field=mood] select")).value).toBe("wild");
     expect(opened.find(".gs-description").textContent).toBe("Wanders.");
     opened.find("[data-field=parts] input").click();
@@ -142,13 +157,13 @@ describe("editing", () => {
     const opened = await open();
     type(opened.find("[data-field=repetition_penalty] .gs-number"), "1.2");
     type(opened.find("[data-field=top_k] .gs-number"), "7");
-    opened.find('[data-value="greedy"]').click();
+    choose(opened, "greedy");
     vi.advanceTimersByTime(300);
     paint();
     expect(sent(opened).at(-1)).toMatchObject({ strategy: "greedy", repetition_penalty: 1.2 });
     expect(sent(opened).at(-1)).not.toHaveProperty("top_k");
     expect(opened.all("[data-field=top_k]")).toEqual([]);
-    opened.find('[data-value="sample"]').click();
+    choose(opened, "sample");
     vi.advanceTimersByTime(300);
     expect(sent(opened).at(-1)).toMatchObject({ strategy: "sample", repetition_penalty: 1.2, top_k: 7 });
   });

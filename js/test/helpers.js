@@ -80,20 +80,22 @@ export async function open(traits, model = fakeModel(traits)) {
 
 /**
  * @param {Opened} opened
- * @param {import("../dev/fake_kernel.js").Row[]} rows
- * @param {{ promptTokens?: number, run?: string, settings?: Record<string, unknown> }} [about]
+ * @param {import("../dev/fake_text.js").Row[] | import("../dev/fake_text.js").Row[][]} rows
+ * @param {{ promptTokens?: number, run?: string, settings?: Record<string, unknown>, about?: import("../dev/fake_kernel.js").About }} [options]
  */
-export function play({ model }, rows, { promptTokens = 0, run = "r1", settings } = {}) {
-  const fake = new FakeRun(run, rows);
+export function play({ model }, rows, { promptTokens = 0, run = "r1", settings, about } = {}) {
+  const fake = new FakeRun(run, rows, about);
   model.receive(fake.begin(promptTokens, settings));
-  model.receive(fake.data(0, rows.length));
+  for (const track of fake.tracks) {
+    model.receive(track.data(0, track.rows.length));
+  }
   paint();
   return fake;
 }
 
 /**
  * @param {string[]} texts
- * @returns {import("../dev/fake_kernel.js").Row[]}
+ * @returns {import("../dev/fake_text.js").Row[]}
  */
 export const generated = (texts) => texts.map((text) => ({ text, generated: true, raw: 0.5, processed: 0.6 }));
 

@@ -19,10 +19,27 @@ const base = {
   alternatives: [],
 };
 
-/** @param {Partial<import("../src/record.js").Token>} [change] */
-function draw(change = {}) {
+/** @type {import("../src/views/inspector.js").Beside} */
+const beside = {
+  why: "pinned",
+  where: "",
+  source: false,
+  origin: null,
+  shown: 10,
+  parts: ["alternatives"],
+  part: "alternatives",
+  choose: () => {},
+  offers: [],
+  measurePrompt: () => {},
+};
+
+/**
+ * @param {Partial<import("../src/record.js").Token>} [change]
+ * @param {Partial<typeof beside>} [around]
+ */
+function draw(change = {}, around = {}) {
   const element = document.createElement("aside");
-  drawInspector(element, { ...base, ...change }, "pinned", 10, () => {});
+  drawInspector(element, { ...base, ...change }, { ...beside, ...around });
   const cells = (/** @type {string} */ selector) =>
     [...element.querySelectorAll(selector)].map((cell) => cell.textContent?.replace(/\s+/g, " ").trim());
   return { element, cells };

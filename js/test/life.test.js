@@ -116,7 +116,7 @@ describe("a message that cannot be sent", () => {
     opened.model.send = send;
     opened.model.emit("comm_live_update");
     paint();
-    expect(opened.model.sent.at(-1)).toEqual({ kind: "pull", from: 0 });
+    expect(opened.model.sent.at(-1)).toEqual({ kind: "pull", start: 0 });
     expect(/** @type {HTMLButtonElement} */ (opened.find("[data-command=generate]")).disabled).toBe(false);
   });
 });

@@ -1,18 +1,45 @@
 import { describe, expect, test } from "vitest";
-import { FakeRun, status } from "../dev/fake_kernel.js";
-import { emptyState, isBehind, reduce } from "../src/store.js";
+import { FakeRun, random } from "../dev/fake_kernel.js";
+import { emptyState, gaps, reduce } from "../src/store.js";
 import { generated } from "./helpers.js";
+
+/** @typedef {import("../src/wire.js").BackMessage} BackMessage */
+/** @typedef {import("../src/store.js").State} State */
 
 const TEXTS = ["a", "b", "a", "c", "b", "d"];
 const run = new FakeRun("r1", generated(TEXTS));
 
 /**
- * @param {import("../src/wire.js").BackMessage[]} messages
- * @param {import("../src/store.js").State} [from]
+ * @param {number} position
+ * @returns {import("../src/wire.js").WireRound}
+ */
+const round = (position) => ({
+  step: position,
+  position,
+  id: [1],
+  text: [`draft ${position}`],
+  draft_logprob: [-0.5],
+  target_logprob: [null],
+  accepted: 0,
+  bonus: 1,
+  seconds: 0.1,
+});
+
+/** Two lanes and the source of both, with rounds and choices beside them. */
+function several() {
+  const lanes = [{ source: 2 }, { source: 2, prompt: 0, sequence: 1 }];
+  const choices = [0, 1].map((lane) => ({ lane, prompt: 0, step: 3, candidate: 0, score: -1.5 }));
+  const tracks = [generated(TEXTS), generated(["x", "y", "z", "x"]), generated(["s", "t"])];
+  return new FakeRun("r1", tracks, { lanes, rounds: [0, 1, 2, 3, 4].map(round), choices });
+}
+
+/**
+ * @param {BackMessage[]} messages
+ * @param {State} [from]
  */
 function play(messages, from = emptyState()) {
   let state = from;
-  /** @type {(number | null)[]} */
+  /** @type {(readonly import("../src/store.js").Gap[])[]} */
   const pulls = [];
   /** @type {Readonly<import("../src/store.js").Change> | null} */
   let change = null;
@@ -20,24 +47,30 @@ function play(messages, from = emptyState()) {
     const next = reduce(state, message);
     state = next.state;
     change = next.change;
-    pulls.push(change.pull);
+    pulls.push(change.pulls);
   }
-  return { state, change, pulls, texts: Array.from({ length: state.record.n }, (_, i) => state.record.text(i)) };
+  return { state, change, pulls, texts: texts(state) };
 }
 
-describe("rows", () => {
+/** @param {State} state */
+const texts = (state, track = 0) =>
+  Array.from({ length: state.tracks[track]?.n ?? 0 }, (_, i) => state.tracks[track].text(i));
+
+describe("rows of a track", () => {
   test("arrive in slices, each text sent once", () => {
-    const { state, texts, pulls } = play([run.begin(0), run.data(0, 2), run.data(2, 6)]);
+    const { state, texts, pulls, change } = play([run.begin(0), run.data(0, 2), run.data(2, 6)]);
     expect(texts).toEqual(TEXTS);
-    expect(state.record.strings).toEqual(["a", "b", "c", "d"]);
-    expect(pulls).toEqual([null, null, null]);
+    expect(state.tracks[0].strings).toEqual(["a", "b", "c", "d"]);
+    expect(pulls).toEqual([[], [], []]);
+    expect(change).toMatchObject({ track: 0, table: null, reset: false });
   });
 
   test("a gap asks for what is missing and takes nothing", () => {
-    const { texts, pulls, state } = play([run.begin(0), run.data(0, 2), run.data(4, 6)]);
+    const { texts, pulls, state, change } = play([run.begin(0), run.data(0, 2), run.data(4, 6)]);
     expect(texts).toEqual(["a", "b"]);
-    expect(pulls).toEqual([null, null, 2]);
-    expect(isBehind(state)).toBe(true);
+    expect(pulls).toEqual([[], [], [{ track: 0, start: 2 }]]);
+    expect(change?.track).toBeNull();
+    expect(gaps(state)).toEqual([{ track: 0, start: 2 }]);
   });
 
   test("an overlap is skipped, with the texts and alternatives that came with it", () => {
@@ -53,61 +86,171 @@ describe("rows", () => {
     const other = new FakeRun("r1", rows);
     const { texts, state, pulls } = play([other.begin(0), other.data(0, 3), other.data(1, 3), other.data(2, 6)]);
     expect(texts).toEqual(TEXTS);
-    expect(pulls).toEqual([null, null, null, null]);
-    expect(state.record.token(5)?.alternatives.map(({ text }) => text)).toEqual(["x50", "x51", "x52", "x53", "x54"]);
-    expect(state.record.token(3)?.alternatives.map(({ id }) => id)).toEqual([30, 31, 32]);
+    expect(pulls).toEqual([[], [], [], []]);
+    const [record] = state.tracks;
+    expect(record.token(5)?.alternatives.map(({ text }) => text)).toEqual(["x50", "x51", "x52", "x53", "x54"]);
+    expect(record.token(3)?.alternatives.map(({ id }) => id)).toEqual([30, 31, 32]);
   });
 
-  test("a copy that lacks texts is thrown away and pulled anew", () => {
-    const frame = { ...run.data(2, 6), strings_from: 7 };
-    const { state, change, pulls } = play([run.begin(0), run.data(0, 2), frame]);
-    expect(pulls.at(-1)).toBe(0);
-    expect(change?.reset).toBe(true);
-    expect(state.record.n).toBe(0);
-    expect(play([run.data(0, 6)], state).texts).toEqual(TEXTS);
+  test("a copy that lacks texts is thrown away and pulled anew; other tracks stay", () => {
+    const fake = several();
+    const frame = { ...fake.tracks[0].data(2, 6), strings_from: 7 };
+    const { state, change } = play([fake.begin(0), fake.data(0, 2), fake.tracks[1].data(0, 2), frame]);
+    expect(change).toMatchObject({ pulls: [{ track: 0, start: 0 }], reset: true });
+    expect(texts(state)).toEqual([]);
+    expect(texts(state, 1)).toEqual(["x", "y"]);
+    expect(play([fake.data(0, 6)], state).texts).toEqual(TEXTS);
+  });
+
+  test("of a track that the run does not have are left alone", () => {
+    const { state, change } = play([run.begin(0), { ...run.data(0, 2), track: 4 }]);
+    expect(state.tracks).toHaveLength(1);
+    expect(change).toMatchObject({ track: null, pulls: [] });
+  });
+});
+
+test("rows of a table: an overlap is skipped, a gap is pulled", () => {
+  const fake = several();
+  const part = (/** @type {number} */ from, /** @type {number} */ to) => fake.table("rounds", from, to);
+  const { state, pulls } = play([fake.begin(0), part(0, 2), part(1, 3), part(4, 5), part(3, 5)]);
+  expect(state.tables.rounds.map(({ position }) => position)).toEqual([0, 1, 2, 3, 4]);
+  expect(pulls).toEqual([[], [], [], [{ table: "rounds", start: 3 }], []]);
+  expect(gaps(state)).toEqual([]);
+});
+
+describe("lost, doubled and reordered messages", () => {
+  /**
+   * Everything the kernel would send, in pieces of random length.
+   * @param {FakeRun} fake
+   * @param {() => number} next
+   */
+  function frames(fake, next) {
+    /** @type {BackMessage[]} */
+    const all = [];
+    const cut = (/** @type {number} */ n, /** @type {(from: number, to: number) => BackMessage} */ make) => {
+      for (let at = 0; at < n; ) {
+        const to = Math.min(n, at + 1 + Math.floor(3 * next()));
+        all.push(make(at, to));
+        at = to;
+      }
+    };
+    for (const track of fake.tracks) {
+      cut(track.rows.length, (from, to) => track.data(from, to));
+    }
+    cut(fake.counts.rounds, (from, to) => fake.table("rounds", from, to));
+    cut(fake.counts.choices, (from, to) => fake.table("choices", from, to));
+    return all;
+  }
+
+  test.each(Array.from({ length: 60 }, (_, seed) => seed))("heal by pulls: %i", (seed) => {
+    const fake = several();
+    const next = random(seed * 7919 + 1);
+    const damaged = frames(fake, next)
+      .filter(() => next() > 0.25)
+      .flatMap((message) => (next() > 0.7 ? [message, message] : [message]))
+      .map((message) => ({ message, at: next() }))
+      .sort((one, other) => one.at - other.at)
+      .map(({ message }) => message);
+    let { state } = play([fake.begin(0), ...damaged, fake.end({ state: "finished" }, ["", "\ufffd"], ["eos", null])]);
+    let rounds = 0;
+    for (let missing = gaps(state); missing.length > 0; missing = gaps(state)) {
+      const { track, table, start } = missing[0];
+      // One row an answer, so that a pull that asks for too much or too little shows.
+      const answer =
+        track !== undefined
+          ? fake.tracks[track].data(start, start + 1)
+          : fake.table(/** @type {import("../src/store.js").TableName} */ (table), start, start + 1);
+      ({ state } = play([answer], state));
+      rounds += 1;
+      expect(rounds).toBeLessThan(30);
+    }
+    expect([0, 1, 2].map((track) => texts(state, track))).toEqual([TEXTS, ["x", "y", "z", "x"], ["s", "t"]]);
+    expect(state.tables.rounds).toEqual(fake.about.rounds);
+    expect(state.tables.choices).toEqual(fake.about.choices);
+    expect(state).toMatchObject({ over: true, tails: ["", "\ufffd", ""], whys: ["eos", null] });
   });
 });
 
 describe("runs", () => {
-  test("another begin starts an empty record; the older run's frames are ignored", () => {
+  test("begin says what the run is made of", () => {
+    const fake = several();
+    const { state } = play([{ ...fake.begin(3), beams: { beams: 4, groups: 2 }, observed: ["attention", "cross"] }]);
+    expect(state.tracks.map(({ n }) => n)).toEqual([0, 0, 0]);
+    expect(state.lanes).toEqual([
+      { prompt: 0, sequence: 0, prompt_tokens: 3, source: 2 },
+      { prompt: 0, sequence: 1, prompt_tokens: 3, source: 2 },
+    ]);
+    expect(state).toMatchObject({ beams: { beams: 4, groups: 2 }, observed: ["attention", "cross"] });
+  });
+
+  test("another begin starts empty records and tables; the older run's frames are ignored", () => {
+    const older = several();
     const newer = new FakeRun("r2", generated(["z"]));
     const { state, texts, pulls } = play([
-      run.begin(0),
-      run.data(0, 2),
+      older.begin(0),
+      older.data(0, 2),
+      older.table("rounds", 0, 2),
       newer.begin(0),
-      run.data(2, 4),
+      older.data(2, 4),
+      older.table("rounds", 2, 3),
       newer.data(0, 1),
     ]);
     expect(state.run).toBe("r2");
     expect(texts).toEqual(["z"]);
-    expect(pulls).toEqual([null, null, null, null, null]);
+    expect(state.tables.rounds).toEqual([]);
+    expect(pulls.flat()).toEqual([]);
   });
 
   test("begin of the run that is here already keeps its rows", () => {
-    const { texts, change } = play([run.begin(0), run.data(0, 3), run.begin(0), run.data(0, 4)]);
+    const fake = several();
+    const { texts, change, state } = play([
+      fake.begin(0),
+      fake.data(0, 3),
+      fake.table("choices", 0, 2),
+      fake.begin(0),
+      fake.data(0, 4),
+    ]);
     expect(texts).toEqual(["a", "b", "a", "c"]);
-    expect(change?.rows).toBe(true);
+    expect(state.tables.choices).toHaveLength(2);
+    expect(change?.track).toBe(0);
   });
 
   test("a run whose begin was lost is pulled from its start", () => {
-    const { pulls, texts } = play([{ kind: "beat", run: "r9", n: 4, status: status() }]);
-    expect(pulls).toEqual([0]);
-    expect(texts).toEqual([]);
+    for (const message of [run.beat({ tracks: [4] }), run.data(0, 1), several().table("rounds", 0, 1)]) {
+      const { pulls, texts } = play([message]);
+      expect(pulls).toEqual([[{ start: 0 }]]);
+      expect(texts).toEqual([]);
+    }
   });
 });
 
 describe("signs of life", () => {
   test("a beat that knows more rows pulls, one that does not is quiet", () => {
-    const beat = (/** @type {number} */ n) => /** @type {const} */ ({ kind: "beat", run: "r1", n, status: status() });
-    expect(play([run.begin(0), run.data(0, 2), beat(2), beat(5)]).pulls).toEqual([null, null, null, 2]);
+    const fake = several();
+    const { pulls } = play([
+      fake.begin(0),
+      fake.data(0, 2),
+      fake.beat({ tracks: [2, 0, 0] }),
+      fake.beat({ tracks: [5, 0, 1], rounds: 3 }),
+    ]);
+    expect(pulls).toEqual([
+      [],
+      [],
+      [],
+      [
+        { track: 0, start: 2 },
+        { track: 2, start: 0 },
+        { table: "rounds", start: 0 },
+      ],
+    ]);
   });
 
-  test("end keeps the tail, says why, and pulls a lost end", () => {
+  test("end keeps the tails, says why, and pulls a lost end", () => {
     const { state, pulls } = play([run.begin(0), run.data(0, 5), run.end({ state: "finished", why: "eos" }, "\ufffd")]);
     expect(state.over).toBe(true);
-    expect(state.tail).toBe("\ufffd");
-    expect(state.status?.why).toBe("eos");
-    expect(pulls.at(-1)).toBe(5);
+    expect(state.tails).toEqual(["\ufffd"]);
+    expect(state.whys).toEqual(["eos"]);
+    expect(pulls.at(-1)).toEqual([{ track: 0, start: 5 }]);
   });
 });
 

@@ -140,15 +140,15 @@ describe("classes", () => {
   test("a measure is one attribute of the pane; distribution is a choice where there are two", async () => {
     const opened = await open();
     play(opened, generated(["a"]));
-    expect(opened.find(".gs-pane").dataset.scale).toBe("p");
+    expect(opened.find(".gs-lanes").dataset.scale).toBe("p");
     opened.find('[data-value="processed"]').click();
     paint();
-    expect(opened.find(".gs-pane").dataset.scale).toBe("q");
+    expect(opened.find(".gs-lanes").dataset.scale).toBe("q");
     opened.find('[data-value="entropy"]').click();
     paint();
     expect(opened.model.get("measure")).toBe("entropy");
     expect(opened.model.saves).toBe(1);
-    expect(opened.find(".gs-pane").dataset.scale).toBe("e");
+    expect(opened.find(".gs-lanes").dataset.scale).toBe("e");
     expect(opened.all('[data-value="processed"]')).toEqual([]);
   });
 });

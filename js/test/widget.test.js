@@ -1,5 +1,4 @@
 import { beforeEach, describe, expect, test, vi } from "vitest";
-import { status } from "../dev/fake_kernel.js";
 import { controller, generated, open, paint, play, press, type } from "./helpers.js";
 
 beforeEach(() => {
@@ -33,7 +32,7 @@ describe("commands", () => {
     const opened = await open();
     const fake = play(opened, generated(["a"]));
     opened.find("[data-command=pause]").click();
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "paused" }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "paused" }));
     paint();
     opened.find("[data-command=step]").click();
     opened.find("[data-command=resume]").click();
@@ -73,72 +72,6 @@ describe("commands", () => {
     opened.model.set("status", { phase: "ready", text: "", progress: null });
     paint();
     expect(button.disabled).toBe(false);
-  });
-});
-
-describe("prompt", () => {
-  test("is saved a moment after typing, and follows Python otherwise", async () => {
-    const opened = await open();
-    const area = /** @type {HTMLTextAreaElement} */ (opened.find(".gs-prompt textarea"));
-    type(area, "Hi");
-    opened.model.set("prompt", "older");
-    paint();
-    expect(area.value).toBe("Hi");
-    vi.advanceTimersByTime(400);
-    expect(opened.model.get("prompt")).toBe("Hi");
-    opened.model.set("prompt", "from Python");
-    paint();
-    expect(area.value).toBe("from Python");
-  });
-
-  test("as chat: messages can be added, edited and removed", async () => {
-    const opened = await open({ about: { model: "m", chat: true, context: null } });
-    opened.find('[data-value="chat"]').click();
-    paint();
-    opened.find(".gs-chat > .gs-add").click();
-    paint();
-    type(opened.all(".gs-message textarea")[1], "Yes?");
-    vi.advanceTimersByTime(400);
-    expect(opened.model.get("prompt")).toEqual([
-      { role: "user", content: "Hello" },
-      { role: "assistant", content: "Yes?" },
-    ]);
-    opened.all(".gs-message .gs-icon")[0].click();
-    vi.advanceTimersByTime(400);
-    expect(opened.model.get("prompt")).toEqual([{ role: "assistant", content: "Yes?" }]);
-  });
-
-  test("a conversation comes back from text, unless the text was edited", async () => {
-    const talk = [
-      { role: "system", content: "Be brief." },
-      { role: "user", content: "Hi" },
-    ];
-    const opened = await open({ prompt: talk, about: { model: "m", chat: true, context: null } });
-    const choose = (/** @type {string} */ kind) => {
-      opened.find(`[data-value="${kind}"]`).click();
-      paint();
-      vi.advanceTimersByTime(400);
-      return opened.model.get("prompt");
-    };
-    expect(choose("text")).toBe("Be brief.\n\nHi");
-    expect(choose("chat")).toEqual(talk);
-    choose("text");
-    type(opened.find(".gs-prompt textarea"), "Other");
-    expect(choose("chat")).toEqual([{ role: "user", content: "Other" }]);
-  });
-
-  test("a new message has the keyboard; text may run from right to left", async () => {
-    const opened = await open({ prompt: [{ role: "user", content: "Hi" }] });
-    opened.find(".gs-chat > .gs-add").click();
-    paint();
-    const areas = opened.all(".gs-message textarea");
-    expect(document.activeElement).toBe(areas[1]);
-    expect(areas.map((area) => area.getAttribute("dir"))).toEqual(["auto", "auto"]);
-  });
-
-  test("there is no choice where the model has no chat template", async () => {
-    const opened = await open();
-    expect(opened.all('[data-value="chat"]')).toEqual([]);
   });
 });
 
@@ -194,6 +127,29 @@ describe("status", () => {
     expect(opened.find(".gs-state").textContent?.trim()).toBe(sentence);
   });
 
+  test("of several sequences the speed is of each, and prompts are as long as they are", async () => {
+    const opened = await open();
+    const lanes = [{ prompt_tokens: 1 }, { prompt_tokens: 3 }];
+    play(opened, [generated(["a", "b"]), generated(["a", "b", "c", "d"])], { about: { lanes } });
+    expect(readings(opened)).toMatchObject({ "tokens/s each": "–", prompt: "1–3" });
+  });
+
+  test.each([
+    [
+      { rounds: 26, drafted: 62, accepted: 44, generated: 62 },
+      "71 % of 62 drafts kept, 18 wasted, 2.4 tokens a forward pass",
+    ],
+    [{ rounds: 3, drafted: 0, accepted: 0, generated: 3 }, "nothing was drafted, 1.0 tokens a forward pass"],
+    [{ rounds: 0, drafted: 0, accepted: 0, generated: 0 }, "no draft was checked yet"],
+  ])("says what drafting was worth: %j", async (drafts, sentence) => {
+    const opened = await open();
+    const fake = play(opened, generated(["a"]));
+    expect(opened.all(".gs-drafted")).toEqual([]);
+    opened.model.receive(fake.beat({ tracks: [1] }, { drafts }));
+    paint();
+    expect(opened.find(".gs-drafted").textContent?.replace("\u202f", " ")).toBe(sentence);
+  });
+
   test("errors are shown in full, and what came is kept", async () => {
     const opened = await open();
     const fake = play(opened, generated(["kept"]));
@@ -206,7 +162,7 @@ describe("status", () => {
   test("the queue, silence, and a dead kernel", async () => {
     const opened = await open();
     const fake = play(opened, generated(["a"]));
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "queued", queue_ahead: 2 }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "queued", queue_ahead: 2 }));
     paint();
     expect(opened.find(".gs-state").textContent?.trim()).toBe("queued, 2 before it");
     vi.advanceTimersByTime(8000);
@@ -228,11 +184,11 @@ describe("life of a view", () => {
     const second = document.createElement("div");
     document.body.append(second);
     await opened.show(second, controller().signal);
-    play(opened, generated(["a"]));
+    const fake = play(opened, generated(["a"]));
     expect(second.querySelectorAll(".gs-t")).toHaveLength(1);
     opened.view.abort();
     expect(opened.all(".genscope")).toEqual([]);
-    opened.model.receive({ kind: "beat", run: "r1", n: 1, status: status({ state: "paused" }) });
+    opened.model.receive(fake.beat({ tracks: [1] }, { state: "paused" }));
     paint();
     expect(second.querySelector(".gs-state")?.textContent?.trim()).toBe("paused");
   });

@@ -12,14 +12,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from ..streaming.base import StepStreamer
 from ..streaming.outputs import Field, Output, PromptOutput, Step
 from .dispatch import run_loop
 from .own_loop import OwnLoop
 from .randomness import SeededDraws
-from .tap import Call, Tap
+from .tap import Call
 from .tap_prompt import check_fields_of_model, hidden_layers_of, prompt_logits, prompt_of, source_of
 
 __all__ = ["observe"]
@@ -30,6 +36,8 @@ def observe(
     seed: int | None = None,
     stop: Callable[[], bool] | None = None,
     assistant_model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None,
     loop: OwnLoop | None = None,
     hidden_layers: Sequence[int] | None = None,
 ) -> dict[str, Any]:
@@ -58,7 +66,11 @@ def observe(
         its finished and live hypotheses.
     assistant_model : PreTrainedModel, optional
         Drafts tokens that the model checks, several a forward pass. Give it here and not to ``generate`` itself, which
-        would drop it silently. The model must have the same vocabulary.
+        would drop it silently. The model must have the same vocabulary, or both tokenizers must be given.
+    tokenizer, assistant_tokenizer : PreTrainedTokenizerBase, optional
+        Of the model and of the draft model, where they differ: the draft's text is tokenized anew (universal assisted
+        decoding). Where tokens are drawn, such drafts have no probabilities, and the draws are not those that
+        ``generate`` would make, whose way of drawing is not sound: see ``decoding.tap_assisted.run_assisted``.
     loop : OwnLoop, optional
         A decoding loop that transformers does not have, to run in place of the library's: ``ContrastiveSearch``,
         ``DoLa`` or ``DiverseBeamSearch``, with its settings.
@@ -75,11 +87,11 @@ def observe(
     Raises
     ------
     ValueError
-        For ``hidden_layers`` that are none or no integers.
+        For ``hidden_layers`` that are none or no integers, and for tokenizers without each other or a draft model.
     UnobservableError
         From ``generate``: for a decoding strategy that is not observed, attentions asked of a model whose attention
         implementation does not return them (see :func:`~.model_view.view_of`), layers that the model does not have,
-        prompt logits asked of an encoder-decoder model, or a draft model with another vocabulary.
+        prompt logits asked of an encoder-decoder model, or a draft model with another vocabulary and no tokenizers.
 
     Notes
     -----
@@ -92,6 +104,9 @@ def observe(
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.
     """
+    if (tokenizer is None) != (assistant_tokenizer is None) or (tokenizer is not None and assistant_model is None):
+        msg = "tokenizer and assistant_tokenizer are for a draft model with another tokenizer; give both, and it"
+        raise ValueError(msg)
     observation = _Observation(streamers, seed, stop, loop, _check_layers(hidden_layers))
 
     # A plain function: generate looks at its signature.
@@ -114,6 +129,8 @@ def observe(
                 model_kwargs,
                 inputs_tensor,
                 assistant_model,
+                tokenizer,
+                assistant_tokenizer,
             )
         )
 
@@ -150,21 +167,10 @@ class _Observation:
         try:
             check_fields_of_model(call.model, fields)
             layers = hidden_layers_of(call.model, self._hidden_layers)
-            if self._loop is not None:
-                self._loop.check_streamers(self._streamers)
             self._put_prompt(call, fields)
             draws = None if self._seed is None else SeededDraws(self._seed)
-            if self._loop is not None:
-                return self._loop.run(
-                    Tap(fields, self._commit, draws, layers),
-                    call.model,
-                    call.input_ids,
-                    call.logits_processor,
-                    call.stopping_criteria,
-                    call.generation_config,
-                    call.model_kwargs,
-                )
-            return run_loop(call, fields, self._commit, self._put, draws, layers)
+            run = run_loop if self._loop is None else self._loop.run
+            return run(call, fields, self._commit, self._put, draws, layers)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included
             error = caught
             raise

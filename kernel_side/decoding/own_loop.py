@@ -11,16 +11,18 @@ strategies themselves; encoder-decoder models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, NoReturn
+import contextlib
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 
-from ..streaming.base import StepStreamer
+from ..streaming.beam_outputs import BeamResult
+from ..streaming.outputs import Field, Step
 from .forward import Forward
 from .returned import Returned
-from .tap import Tap
+from .tap import Call, LoopTap, Tap
 
 __all__ = ["LoopSettingsError", "OwnLoop", "beam_fill", "choose_tokens"]
 
@@ -30,15 +32,7 @@ class LoopSettingsError(ValueError):
 
 
 class OwnLoop:
-    """A decoding loop of our own, with its settings.
-
-    Attributes
-    ----------
-    keeps_rows : bool
-        Whether row ``i`` of a step continues row ``i`` of the step before.
-    """
-
-    keeps_rows: ClassVar[bool] = True
+    """A decoding loop of our own, with its settings."""
 
     def __call__(
         self,
@@ -50,38 +44,48 @@ class OwnLoop:
         **model_kwargs: Any,
     ) -> Any:
         """Decode unobserved, as a ``custom_generate`` of ``model.generate``."""
-        unobserved = Tap(frozenset(), lambda _: False)
-        return self.run(
-            unobserved, model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs
-        )
+        call = Call(model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs)
+        return self.run(call, frozenset(), lambda _: False, lambda _: None)
 
     def run(
         self,
-        tap: Tap,
-        model: PreTrainedModel,
-        input_ids: torch.Tensor,
-        processors: LogitsProcessorList,
-        criteria: StoppingCriteriaList,
-        config: GenerationConfig,
-        model_kwargs: dict[str, Any],
+        call: Call,
+        fields: frozenset[Field],
+        commit: Callable[[Step], bool],
+        conclude: Callable[[BeamResult], None],
+        draws: contextlib.AbstractContextManager[object] | None = None,
+        hidden_layers: tuple[int, ...] | None = None,
     ) -> Any:
-        """Decode, telling ``tap`` of each forward pass, choice and step; the rest is what ``generate`` hands over.
+        """Decode in place of a loop of the library's, see :func:`~.dispatch.run_loop`.
 
         Raises
         ------
         LoopSettingsError
             For settings or a model that this loop cannot work with.
         """
+        model, config = call.model, call.generation_config
         if model.config.is_encoder_decoder:
             self.refuse("needs a decoder-only model", f"{type(model).__name__} has an encoder", "use another strategy")
         if config.use_mtp or config.prompt_lookup_num_tokens is not None or config.assistant_early_exit is not None:
             self.refuse("cannot be assisted", "an assistant was set", "drop the assistant's arguments")
-        forward = Forward(model, config, model_kwargs, tap)
+        tap = self.make_tap(fields, commit, conclude, draws, hidden_layers)
+        forward = Forward(model, config, call.model_kwargs, tap)
         self.check(forward)
         try:
-            return self.decode(tap, forward, input_ids, processors, criteria)
+            return self.decode(tap, forward, call.input_ids, call.logits_processor, call.stopping_criteria)
         finally:
             tap.close()
+
+    def make_tap(
+        self,
+        fields: frozenset[Field],
+        commit: Callable[[Step], bool],
+        conclude: Callable[[BeamResult], None],  # noqa: ARG002 - for searches
+        draws: contextlib.AbstractContextManager[object] | None,
+        hidden_layers: tuple[int, ...] | None,
+    ) -> LoopTap:
+        """Make what :meth:`decode` tells of each forward pass, choice and step."""
+        return Tap(fields, commit, draws, hidden_layers)
 
     def check(self, forward: Forward) -> None:
         """Refuse what does not go with this loop, before the first forward pass."""
@@ -89,26 +93,14 @@ class OwnLoop:
 
     def decode(
         self,
-        tap: Tap,
+        tap: Any,
         forward: Forward,
         input_ids: torch.Tensor,
         processors: LogitsProcessorList,
         criteria: StoppingCriteriaList,
     ) -> Any:
-        """Decode with settings that were checked."""
+        """Decode with settings that were checked, telling the tap that :meth:`make_tap` made."""
         raise NotImplementedError  # abstract
-
-    def check_streamers(self, streamers: Iterable[StepStreamer]) -> None:
-        """Refuse streamers that would mix up hypotheses that move between rows.
-
-        Raises
-        ------
-        LoopSettingsError
-        """
-        for streamer in streamers:
-            if streamer.follows_rows and not self.keeps_rows:
-                given = f"a {type(streamer).__name__} follows each row"
-                self.refuse("moves hypotheses between rows", given, "read its steps with an OutputStreamer")
 
     def refuse(self, rule: str, given: str, way_out: str) -> NoReturn:
         """Raise :class:`LoopSettingsError`."""

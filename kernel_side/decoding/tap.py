@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteriaList,
+)
 
 from ..streaming.outputs import Field, Step, StepOutput
 
@@ -55,6 +61,8 @@ class Call:
     model_kwargs: dict[str, Any]
     inputs_tensor: torch.Tensor | None = None
     assistant_model: PreTrainedModel | None = None
+    tokenizer: PreTrainedTokenizerBase | None = None
+    assistant_tokenizer: PreTrainedTokenizerBase | None = None
 
 
 class LoopTap:

@@ -1,4 +1,4 @@
-"""Taps the library's assisted decoding: a draft model, prompt lookup, early exit.
+"""Taps the library's assisted decoding: a draft model (also with another tokenizer), prompt lookup, early exit.
 
 The loop makes a generator of drafts for each run; its two methods, called before and after the checking forward pass,
 give the drafts and the scores. The commit is at the stopping criteria, once a round.
@@ -7,6 +7,7 @@ give the drafts and the scores. The commit is at the stopping criteria, once a r
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable
 from typing import Any
@@ -140,7 +141,12 @@ class _AssistedModel(TappedModel[AssistedTap]):
         self._tap.on_round(outputs, kwargs["num_new_tokens"])
         return super()._update_model_kwargs_for_generation(outputs, *args, **kwargs)
 
-    def _get_candidate_generator(self, **kwargs: Any) -> Any:
+    def _get_candidate_generator(self, *, generation_config: Any, **kwargs: Any) -> Any:
+        if kwargs["assistant_tokenizer"] is not None and generation_config.do_sample:
+            # What the library would make here is not sound, see `run_assisted`.
+            generation_config = copy.copy(generation_config)
+            generation_config.do_sample = False
+        kwargs["generation_config"] = generation_config
         drafter = self._model._get_candidate_generator(**kwargs)  # noqa: SLF001 - the tap
         if drafter.requires_model_outputs:
             msg = (
@@ -182,25 +188,38 @@ def check_assistance(call: Call) -> None:
     ValueError
         What the library says.
     UnobservableError
-        For a draft model with a vocabulary of another size.
+        For a draft model with a vocabulary of another size, without both tokenizers.
     """
     model: Any = call.model
     assistant = call.assistant_model
     if assistant is None:
         return
+    handed: dict[str, Any] = {"assistant_model": assistant}
     own, other = (one.config.get_text_config().vocab_size for one in (model, assistant))
     if own != other:
-        msg = (
-            f"drafts by a model with {other} tokens for a model with {own} need both tokenizers, which observe() "
-            "cannot pass on; use a draft model with the same tokenizer, or prompt_lookup_num_tokens"
-        )
-        raise UnobservableError(msg)
+        if call.assistant_tokenizer is None:
+            msg = (
+                f"drafts by a model with {other} tokens for a model with {own} need both tokenizers; pass tokenizer= "
+                "and assistant_tokenizer= to observe(), or use a draft model with the same tokenizer, or "
+                "prompt_lookup_num_tokens"
+            )
+            raise UnobservableError(msg)
+        # Only then: the library takes vocabularies of one size for one vocabulary, and refuses tokenizers.
+        handed |= {"tokenizer": call.tokenizer, "assistant_tokenizer": call.assistant_tokenizer}
     mode = call.generation_config.get_generation_mode(assistant)
-    model._validate_generation_mode(mode, call.generation_config, {"assistant_model": assistant})  # noqa: SLF001 - the tap
+    model._validate_generation_mode(mode, call.generation_config, handed)  # noqa: SLF001 - the tap
 
 
 def run_assisted(call: Call, tap: AssistedTap) -> Any:
-    """Run the library's assisted decoding, tapped; returns what it returns."""
+    """Run the library's assisted decoding, tapped; returns what it returns.
+
+    A draft model with another tokenizer drafts text, which is tokenized anew. Where tokens are drawn, too, its drafts
+    have no probabilities here, like those of a look-up: each token is drawn from the model's own distribution, and a
+    draft is kept where it is the token that was drawn. The library (transformers 5.24) would choose its
+    ``UniversalSpeculativeDecodingGenerator``, which is not sound: it prunes head and embeddings of the draft model
+    itself, for good, and keeps that for the next draft model of these tokenizers; and it hands the draft's
+    probabilities to the model's tokens in the order of ids, having computed them in the order of ``get_vocab()``.
+    """
     check_assistance(call)
     loop: Any = type(call.model)
     return loop._assisted_decoding(  # noqa: SLF001 - the tap
@@ -211,5 +230,7 @@ def run_assisted(call: Call, tap: AssistedTap) -> Any:
         generation_config=call.generation_config,
         inputs_tensor=call.inputs_tensor,
         assistant_model=call.assistant_model,
+        tokenizer=call.tokenizer,
+        assistant_tokenizer=call.assistant_tokenizer,
         **call.model_kwargs,
     )

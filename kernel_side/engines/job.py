@@ -66,7 +66,7 @@ class InProcessJob:
     @property
     def busy(self) -> float:
         """Seconds that measuring and recording took so far."""
-        return self._recorder.busy
+        return self._recorder.busy + (0.0 if self._states is None else self._states.busy)
 
     @property
     def progress(self) -> Progress:

@@ -197,10 +197,10 @@ class Looks:
         """Return what is kept, once it is sure that it can hold the position."""
         if self._states is None or field not in self._states.fields:
             setting = {"attentions": "attention", "hidden_states": "logit_lens"}[field]
-            raise UnseenError(f"this run did not keep it; set {setting}=True before the run")
+            raise UnseenError(f"This run did not keep it; set {setting}=True before the run.")
         if not 0 <= lane < len(self._lanes):
-            raise UnseenError(f"there is no lane {lane}; the run has {len(self._lanes)}, from 0 on")
+            raise UnseenError(f"There is no lane {lane}; the run has {len(self._lanes)}, from 0 on.")
         tokens = len(self._lanes[lane].record)
         if position is not None and not 0 <= position < tokens:
-            raise UnseenError(f"there is no token at position {position}; the lane has {tokens}, from 0 on")
+            raise UnseenError(f"There is no token at position {position}; the lane has {tokens}, from 0 on.")
         return self._states

@@ -38,7 +38,8 @@ class AssistedStepOutput:
         Shape ``(1,)``, bool: the sequence is finished now.
     draft_scores : torch.Tensor, optional
         Shape ``(1, drafts, vocabulary)``, float32: what the draft model chose from, after its processors. Asked for
-        with ``"scores"``; None also where drafts have no probabilities (prompt lookup).
+        with ``"scores"``; None also where drafts have no probabilities (prompt lookup, a draft model with another
+        tokenizer).
     check_scores : torch.Tensor, optional
         Shape ``(1, drafts + 1, vocabulary)``, float32: the model's own scores, after all processors, at each drafted
         token, kept or not, given the drafts before it; then at the place behind them. Asked for with ``"scores"``.

@@ -24,12 +24,9 @@ class StepStreamer:
     ----------
     fields : frozenset of str
         What this streamer wants beside the tokens; the rest may arrive as None and costs nothing.
-    follows_rows : bool
-        Whether it takes row ``i`` of a step to continue row ``i`` of the step before, as text does.
     """
 
     fields: frozenset[Field] = frozenset()
-    follows_rows: bool = False
 
     @property
     def closed(self) -> bool:

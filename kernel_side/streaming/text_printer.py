@@ -48,8 +48,6 @@ class TextStreamer(StepStreamer, BaseStreamer):
     >>> model.generate(**inputs, streamer=TextStreamer(tokenizer, skip_prompt=True))  # doctest: +SKIP
     """
 
-    follows_rows = True
-
     def __init__(self, tokenizer: PreTrainedTokenizerBase, skip_prompt: bool = False, **decode_kwargs: Any) -> None:
         self.tokenizer = tokenizer
         self.skip_prompt = skip_prompt

@@ -44,12 +44,14 @@ def test_costs_are_measured_in_the_background_and_told_in_about(made):
 def test_they_are_measured_once_a_model_for_all_its_scopes(made):
     engine = Measuring()
     one = made(engine)
-    other = made(one)
+    other, late = made(one), made(one)
     for scope in (one, other, one):
         Heard(scope).say({"kind": "costs"})
     engine.go.set()
     until(lambda: one.about["costs"] and other.about["costs"])
-    Heard(one).say({"kind": "costs"})
+    assert late.about["costs"] is None
+    Heard(late).say({"kind": "costs"})
+    until(lambda: late.about["costs"])
     assert made(other).about["costs"] == {"attention": "2.1 times slower"}
     assert len(engine.threads) == 1
 

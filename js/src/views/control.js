@@ -26,8 +26,9 @@ import { texts } from "./texts.js";
  * @param {Session} session
  * @param {Field} field
  * @param {string} prefix
+ * @param {string | null} [cost] What the setting costs.
  */
-export function control(session, field, prefix) {
+export function control(session, field, prefix, cost = null) {
   const id = `${prefix}-${field.name}`;
   const value = session.draft.values[field.name];
   const problem = session.problem(field.name);
@@ -63,6 +64,7 @@ export function control(session, field, prefix) {
       }
     </div>
     ${input(parts)}
+    ${cost === null ? nothing : html`<p class="gs-cost">${cost}</p>`}
     <span class="gs-sr" id="${id}-help">${field.description}</span>
     ${problem ? html`<p class="gs-problem" id="${id}-problem"><b>${problem.message}.</b> ${problem.way_out || field.wayOut}</p>` : nothing}
   </div>`;

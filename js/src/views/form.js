@@ -1,5 +1,6 @@
-// The settings form, drawn from the schema that Python sent. One control: control.js. No field is known by name here.
+// The settings form, drawn from the schema that Python sent. One control: control.js. By name it knows two fields only.
 import { html, nothing, render } from "lit-html";
+import { live } from "lit-html/directives/live.js";
 import { ref } from "lit-html/directives/ref.js";
 import { control } from "./control.js";
 import { segmented } from "./segmented.js";
@@ -9,6 +10,8 @@ import { segmented } from "./segmented.js";
 
 /** Groups that are folded away; the first group, and any that is not listed, is always in sight. */
 const FOLDED = ["length", "randomness", "observe"];
+/** Settings whose cost is measured when someone looks. */
+const MEASURED = ["attention", "logit_lens"];
 /** More strategies than this do not fit side by side. */
 const SEGMENTS_MAX = 6;
 
@@ -20,18 +23,22 @@ const SEGMENTS_MAX = 6;
 export function drawForm(element, session, prefix) {
   const { draft } = session;
   const { strategy } = draft;
+  const { unavailable } = session.about;
   if (!strategy) {
     render(nothing, element);
     return;
   }
-  const main = strategy.fields.filter(({ group }) => !FOLDED.includes(group));
-  const names = new Set(["prompt", draft.form.tag, ...strategy.fields.map(({ name }) => name)]);
+  // A field that does not count is out of sight; its value is kept.
+  const fields = strategy.fields.filter(({ when }) => when === null || draft.values[when] === true);
+  const main = fields.filter(({ group }) => !FOLDED.includes(group));
+  const names = new Set(["prompt", draft.form.tag, ...fields.map(({ name }) => name)]);
   // A problem with something that has no control here must not be lost.
   const homeless = session.state.problems.filter(({ field }) => !names.has(field));
   render(
     html`<div class="gs-strategy">
         ${strategies(session)}
         <p class="gs-description">${strategy.description}</p>
+        ${unavailable[strategy.name] ? html`<p class="gs-warning">Not with this model: ${unavailable[strategy.name]}</p>` : nothing}
         ${[...homeless, session.problem(draft.form.tag)].map((problem) =>
           problem
             ? html`<p class="gs-problem" role="alert"><b>${problem.field}: ${problem.message}</b> ${problem.way_out}</p>`
@@ -39,7 +46,7 @@ export function drawForm(element, session, prefix) {
         )}
       </div>
       <div class="gs-fields">${main.map((field) => control(session, field, prefix))}</div>
-      <div class="gs-folds">${FOLDED.map((group) => fold(session, group, strategy.fields, prefix))}</div>`,
+      <div class="gs-folds">${FOLDED.map((group) => fold(session, group, fields, prefix))}</div>`,
     element,
   );
 }
@@ -47,10 +54,12 @@ export function drawForm(element, session, prefix) {
 /** @param {Session} session */
 function strategies(session) {
   const { form, strategy, values } = session.draft;
+  const { unavailable } = session.about;
   const options = form.strategies.map(({ name, title, description }) => ({
     value: name,
     label: title,
-    title: description,
+    title: unavailable[name] ?? description,
+    disabled: name in unavailable,
   }));
   const choose = (/** @type {string} */ name) => {
     session.draft.choose(name);
@@ -61,7 +70,10 @@ function strategies(session) {
   }
   return html`<select data-lm-suppress-shortcuts="true" aria-label="Strategy"
     @change=${(/** @type {Event} */ event) => choose(/** @type {HTMLSelectElement} */ (event.target).value)}>
-    ${options.map(({ value, label }) => html`<option value=${value} ?selected=${value === strategy.name}>${label}</option>`)}
+    ${options.map(
+      ({ value, label, disabled }) => html`<option value=${value} ?disabled=${disabled && value !== strategy.name}
+        ?selected=${value === strategy.name} .selected=${live(value === strategy.name)}>${label}${disabled ? ` – ${unavailable[value]}` : ""}</option>`,
+    )}
   </select>`;
 }
 
@@ -78,13 +90,25 @@ function fold(session, group, fields, prefix) {
   }
   const wrong = mine.map(({ name }) => name).filter((name) => session.problem(name));
   const changed = mine.filter(({ name, default: fallback }) => !same(session.draft.values[name], fallback));
-  return html`<details data-group=${group} ${ref((details) => reveal(details, wrong))}>
+  const observes = group === "observe";
+  return html`<details data-group=${group} ${ref((details) => reveal(details, wrong))} @toggle=${observes ? () => session.refresh() : nothing}
+    ${observes ? ref((details) => askCosts(details, session)) : nothing}>
     <summary data-lm-suppress-shortcuts="true">
       <span>${group}</span>
       <small>${summary(session, changed)}</small>
     </summary>
-    <div class="gs-fields">${mine.map((field) => control(session, field, prefix))}</div>
+    <div class="gs-fields">${mine.map((field) => control(session, field, prefix, observes ? costOf(session, field) : null))}</div>
   </details>`;
+}
+
+/**
+ * @param {Element | undefined} details
+ * @param {Session} session
+ */
+function askCosts(details, session) {
+  if (details instanceof HTMLDetailsElement && details.open) {
+    session.askCosts();
+  }
 }
 
 /**
@@ -118,6 +142,18 @@ export function showField(form, name) {
     box.focus();
     field?.scrollIntoView?.({ block: "center" });
   }
+}
+
+/**
+ * @param {Session} session
+ * @param {Field} field
+ * @returns {string | null} What the setting costs, as measured.
+ */
+function costOf({ about, load }, { name }) {
+  if (about.costs !== null) {
+    return about.costs[name] ?? null;
+  }
+  return MEASURED.includes(name) && load.phase === "ready" ? "measuring what this costs…" : null;
 }
 
 /**

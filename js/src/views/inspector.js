@@ -1,26 +1,81 @@
-// Everything known about one token: identity, measures, and the alternatives with both probabilities. Draws only.
+// Everything known about one token: identity, measures, and below them what it could have been, what the model looked
+// at, or what its layers would have said. Draws only.
 import { html, nothing, render } from "lit-html";
 import { bitsOf, duration, entropyText, hexBytes, literal, looseBytes, percent, UNKNOWN, whole } from "../format.js";
+import { segmented } from "./segmented.js";
 
 /** @typedef {import("../record.js").Token} Token */
 /** @typedef {import("../record.js").Alternative} Alternative */
-/** @typedef {import("./tokens.js").Pick} Pick */
+/** @typedef {import("./lanes.js").Pick} Pick */
+/** @typedef {import("../session.js").Part} Part */
+/** @typedef {import("../drafts.js").Origin} Origin */
 
 const WHY = { pinned: "pinned", pointed: "pointed at", latest: "newest" };
 
 /**
+ * What is shown besides the token's own row of the record.
+ * @typedef {object} Beside
+ * @property {Pick["why"]} why
+ * @property {string} where Its sequence, "" where there is one only.
+ * @property {boolean} source Read by an encoder.
+ * @property {Origin | null} origin Whether it was drafted.
+ * @property {number} shown How many alternatives the run records, for a stable height.
+ * @property {Part[]} parts What there is to choose from; one is not offered as a choice.
+ * @property {Part} part
+ * @property {(part: Part) => void} choose
+ * @property {() => unknown} [content] Of a part other than the alternatives.
+ * @property {{ title: string, go: () => void }[]} offers What could be observed as well, and the way to its switch.
+ * @property {() => void} measurePrompt Leads to the setting that measures the prompt.
+ */
+
+/** @type {Record<Part, { label: string, title: string }>} */
+const PARTS = {
+  alternatives: { label: "Alternatives", title: "What else the token could have been" },
+  attention: { label: "Attention", title: "What the model looked at when it chose the token" },
+  lens: { label: "Logit lens", title: "What each layer would have said" },
+};
+
+/**
  * @param {HTMLElement} element
  * @param {Token | null} token
- * @param {Pick["why"]} why
- * @param {number} shown How many alternatives the run records, for a stable height.
- * @param {() => void} measurePrompt Leads to the setting that measures the prompt.
+ * @param {Beside} beside
  */
-export function drawInspector(element, token, why, shown, measurePrompt) {
-  element.style.setProperty("--gs-rows", String(Math.min(12, Math.max(1, shown))));
+export function drawInspector(element, token, beside) {
+  element.style.setProperty("--gs-rows", String(Math.min(12, Math.max(1, beside.shown))));
+  const { part, parts, content } = beside;
   render(
-    token === null ? empty() : [identity(token, why), measures(token, measurePrompt), alternatives(token)],
+    token === null
+      ? empty()
+      : [
+          identity(token, beside),
+          measures(token, beside),
+          html`<div class="gs-part">
+            ${
+              parts.length > 1
+                ? segmented(
+                    "Look into",
+                    parts.map((value) => ({ value, ...PARTS[value] })),
+                    part,
+                    (value) => beside.choose(/** @type {Part} */ (value)),
+                  )
+                : nothing
+            }
+            ${part === "alternatives" ? alternatives(token) : content?.()}
+          </div>`,
+          offers(beside),
+        ],
     element,
   );
+}
+
+/** @param {Beside} beside */
+function offers({ offers }) {
+  return offers.length === 0
+    ? nothing
+    : html`<p class="gs-offers">not observed: ${offers.map(
+        ({ title, go }, i) =>
+          html`${i > 0 ? ", " : nothing}<button type="button" class="gs-link" data-lm-suppress-shortcuts="true" title="Switch it on for the next run" @click=${go}>${title}</button>`,
+      )}</p>`;
 }
 
 function empty() {
@@ -29,13 +84,14 @@ function empty() {
 
 /**
  * @param {Token} token
- * @param {Pick["why"]} why
+ * @param {Beside} beside
  */
-function identity(token, why) {
-  const kind = token.generated ? "generated" : "prompt";
+function identity(token, { why, where, source, origin }) {
+  const kind = source ? "source" : token.generated ? "generated" : "prompt";
   return html`<header class="gs-identity">
     <div class="gs-kicker">
       <span>token <b>${token.index}</b></span><span>${kind}${token.special ? ", special" : ""}</span>
+      ${where === "" ? nothing : html`<span class="gs-where" title=${where}>${where}</span>`}
       <span class="gs-why" data-why=${why}>${WHY[why]}</span>
     </div>
     <code class="gs-literal" title="The text that this token adds, as written in code">${literal(token.text)}</code>
@@ -51,15 +107,27 @@ function identity(token, why) {
           : nothing
       }
     </dl>
+    ${origin === null ? nothing : html`<p class="gs-origin" data-origin=${origin.kind}>${originText(origin)}</p>`}
   </header>`;
+}
+
+/** @param {Origin} origin */
+function originText({ kind, logprob }) {
+  if (kind === "own") {
+    return "the model’s own";
+  }
+  return logprob === null ? "accepted draft" : `accepted draft, drafted with ${percent(logprob)}`;
 }
 
 /**
  * @param {Token} token
- * @param {() => void} measurePrompt
+ * @param {Beside} beside
  */
-function measures(token, measurePrompt) {
+function measures(token, { measurePrompt, source }) {
   const measured = [token.rawLogprob, token.logprob, token.entropy, token.rank].some((value) => value !== null);
+  if (source && !measured) {
+    return html`<p class="gs-unmeasured">read by the encoder, not predicted</p>`;
+  }
   if (!token.generated && !measured) {
     return html`<p class="gs-unmeasured">not measured: <button type="button" class="gs-link" data-lm-suppress-shortcuts="true"
       @click=${measurePrompt}>switch on “Probabilities of the prompt”</button></p>`;

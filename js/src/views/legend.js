@@ -14,8 +14,10 @@ const ALL = Array.from({ length: BUCKETS }, (_, bucket) => bucket);
  * @param {Scale} scale
  * @param {Uint32Array} tally Generated tokens in each bucket, then the unknown.
  * @param {number | null} marked Bucket of the inspected token.
+ * @param {boolean} drafted Whether drafts are shown in the text.
+ * @param {boolean} drafted Whether drafts are shown in the text.
  */
-export function drawLegend(element, measure, scale, tally, marked) {
+export function drawLegend(element, measure, scale, tally, marked, drafted) {
   const most = Math.max(1, ...tally.slice(0, BUCKETS));
   element.dataset.scale = scale.key;
   render(
@@ -45,6 +47,12 @@ export function drawLegend(element, measure, scale, tally, marked) {
         <span><i class="gs-key ${bucketClass(scale, null)}"></i>unknown</span>
         <span><i class="gs-key gs-key-prompt"></i>prompt</span>
         <span><i class="gs-key gs-key-special"></i>special</span>
+        ${
+          drafted
+            ? html`<span><i class="gs-key gs-key-accepted"></i>accepted draft</span>
+              <span><i class="gs-key-rejected">abc</i>rejected</span>`
+            : nothing
+        }
       </div>`,
     element,
   );

@@ -1,16 +1,19 @@
-// The prompt, as text or as chat, and the commands below it. Draws the session's prompt; validating it is Python's part.
+// The prompt, as text, as chat or as several of them, and the commands below it. Draws the session's prompt; validating it is Python's part.
 import { html, nothing, render } from "lit-html";
 import { live } from "lit-html/directives/live.js";
+import { isBatch, kindOf } from "../prompts.js";
 import { focusNewest } from "./focus.js";
 import { segmented } from "./segmented.js";
 
 /** @typedef {import("../session.js").Session} Session */
 /** @typedef {import("../wire.js").WireChatMessage} ChatMessage */
+/** @typedef {import("../prompts.js").One} One */
 
 const ROLES = ["system", "user", "assistant"];
 const MODES = [
   { value: "text", label: "Text", title: "Continue this text as it is" },
   { value: "chat", label: "Chat", title: "Messages, put together by the model's chat template" },
+  { value: "several", label: "Several", title: "A batch: several prompts in one run" },
 ];
 
 /**
@@ -20,15 +23,63 @@ const MODES = [
  */
 export function drawPrompt(element, session, prefix) {
   const { prompt, about } = session;
-  const isChat = typeof prompt !== "string";
   const problem = session.problem("prompt");
   const problemId = problem ? `${prefix}-prompt-problem` : null;
   render(
-    html`${isChat ? chat(session, prompt, problemId) : area(problemId, prompt, "Prompt", "Text to continue", (text) => session.setPrompt(text))}
+    html`${editor(session, prompt, problemId)}
     ${problem ? html`<p class="gs-problem" id=${problemId}><b>${problem.message}</b> ${problem.way_out}</p>` : nothing}
-    ${commands(session, about.chat || isChat)}`,
+    ${commands(session, about.chat)}`,
     element,
   );
+}
+
+/**
+ * @param {Session} session
+ * @param {import("../prompts.js").Prompt} prompt
+ * @param {string | null} problemId
+ */
+function editor(session, prompt, problemId) {
+  if (typeof prompt === "string") {
+    return area(problemId, prompt, "Prompt", "Text to continue", (text) => session.setPrompt(text));
+  }
+  return isBatch(prompt) ? batch(session, prompt, problemId) : chat(session, prompt, problemId);
+}
+
+/**
+ * @param {Session} session
+ * @param {One[]} prompts
+ * @param {string | null} problemId
+ */
+function batch(session, prompts, problemId) {
+  const edit = (/** @type {number} */ at, /** @type {string} */ text) =>
+    session.setPrompt(prompts.map((one, i) => (i === at ? text : one)));
+  const add = (/** @type {Event} */ event) => {
+    session.setPrompt([...prompts, ""]);
+    focusNewest(event, "textarea");
+  };
+  return html`<div class="gs-batch">
+    ${prompts.map(
+      (one, at) => html`<div class="gs-one">
+        <span class="gs-number-of" aria-hidden="true">${at + 1}</span>
+        ${typeof one === "string" ? area(problemId, one, `Prompt ${at + 1}`, "Text to continue", (text) => edit(at, text)) : talk(one, at)}
+        <button type="button" class="gs-icon" data-lm-suppress-shortcuts="true" ?disabled=${prompts.length === 1}
+          aria-label=${`Remove prompt ${at + 1}`} title="Remove this prompt"
+          @click=${() => session.setPrompt(prompts.filter((_, i) => i !== at))}>×</button>
+      </div>`,
+    )}
+    <button type="button" class="gs-add" data-lm-suppress-shortcuts="true" @click=${add}>+ prompt</button>
+  </div>`;
+}
+
+/**
+ * A conversation among several prompts is kept as it is.
+ * @param {ChatMessage[]} messages
+ * @param {number} at
+ */
+function talk(messages, at) {
+  return html`<div class="gs-talk" role="group" aria-label=${`Prompt ${at + 1}, a conversation`} title="A conversation; kept as it is">
+    ${messages.map(({ role, content }) => html`<p dir="auto"><b>${role}</b> ${content}</p>`)}
+  </div>`;
 }
 
 /**
@@ -83,11 +134,12 @@ function chat(session, messages, problemId) {
 
 /**
  * @param {Session} session
- * @param {boolean} hasModes Whether there is a choice between text and chat.
+ * @param {boolean} hasChat Whether the model has a chat template.
  */
-function commands(session, hasModes) {
+function commands(session, hasChat) {
   const { prompt } = session;
-  const mode = typeof prompt === "string" ? "text" : "chat";
+  const mode = kindOf(prompt);
+  const modes = MODES.filter(({ value }) => value !== "chat" || hasChat || mode === "chat");
   const { living, obstacle, stopping } = session;
   const state = session.state.status?.state;
   const gone = !session.connection.alive;
@@ -108,7 +160,7 @@ function commands(session, hasModes) {
       ?disabled=${gone || (!living && obstacle !== null)}
       title=${living ? "Decode one step, then hold" : "Start a run that is paused"}
       @click=${() => session.command("step")}><i class="gs-glyph gs-step"></i>Step</button>
-    ${obstacle === null ? nothing : html`<span class="gs-obstacle">${obstacle}</span>`}
-    ${hasModes ? segmented("Kind of prompt", MODES, mode, (to) => session.setPromptKind(to)) : nothing}
+    ${obstacle === null ? nothing : html`<span class="gs-obstacle" title=${obstacle}>${obstacle}</span>`}
+    ${segmented("Kind of prompt", modes, mode, (to) => session.setPromptKind(/** @type {import("../prompts.js").PromptKind} */ (to)))}
   </div>`;
 }

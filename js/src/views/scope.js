@@ -1,17 +1,29 @@
 // One view of a session: puts the parts together in an element and draws them when something changed.
+import { originOf } from "../drafts.js";
 import { bucketOf, measureNamed, scaleOf } from "../measures.js";
 import { drawForm, showField } from "./form.js";
 import { drawHeading } from "./heading.js";
 import { drawInspector } from "./inspector.js";
+import { LanesView } from "./lanes.js";
 import { drawLegend } from "./legend.js";
+import { isChosen, lookInto } from "./looking.js";
+import { MatrixView } from "./matrix.js";
 import { drawPrompt } from "./prompt.js";
 import { drawStatus } from "./status.js";
 import { followTheme } from "./theme.js";
-import { TokensView } from "./tokens.js";
 import { drawToolbar } from "./toolbar.js";
 import { hideTwin } from "./twin.js";
 
 /** @typedef {import("../session.js").Session} Session */
+
+/** What a switch of the form makes observable. @type {Record<string, import("../wire.js").Begin["observed"]>} */
+const OBSERVED = { attention: ["attention", "cross", "encoder"], logit_lens: ["lens"] };
+
+/**
+ * @param {import("../schema.js").Field[]} fields
+ * @param {string} name
+ */
+const has = (fields, name) => fields.find((field) => field.name === name);
 
 /**
  * @param {string} tag
@@ -39,34 +51,52 @@ export function mountScope(session, host, signal) {
   const status = part("section", "gs-status");
   const toolbar = part("div", "gs-toolbar");
   const legend = part("div", "gs-legend");
+  const beams = part("section", "gs-beams");
   const inspector = part("aside", "gs-inspector");
-  const tokens = new TokensView(session, () => inspect(), signal);
-  const body = part("div", "gs-body", tokens.element, inspector);
-  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), body);
+  const lanes = new LanesView(session, () => inspect(), signal);
+  const matrix = new MatrixView(session, () => inspect());
+  const body = part("div", "gs-body", lanes.element, inspector);
+  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), beams, body, matrix.element);
   prompt.setAttribute("aria-label", "Prompt");
   form.setAttribute("aria-label", "Settings");
   status.setAttribute("aria-label", "Status");
+  beams.setAttribute("aria-label", "Beam search");
   inspector.setAttribute("aria-label", "Chosen token");
   const root = part("div", "genscope", heading, prompt, form, status, screen);
   followTheme(root, signal);
   hideTwin(session.staticClass, signal);
 
   const measurePrompt = () => showField(form, "prompt_probabilities");
+  /** What could be observed as well, where this strategy's form has a switch for it. */
+  const offers = () => {
+    const { run, observed } = session.state;
+    const fields = session.draft.strategy?.fields ?? [];
+    return Object.entries(OBSERVED)
+      .filter(([name, kinds]) => run !== null && !kinds.some((kind) => observed.includes(kind)) && has(fields, name))
+      .map(([name]) => ({ title: has(fields, name)?.title.toLowerCase() ?? name, go: () => showField(form, name) }));
+  };
   const inspect = () => {
-    const { index, why } = tokens.pick;
-    const { record, settings } = session.state;
+    const { pick } = lanes;
+    const { track, index, why } = pick;
+    const { settings, tables, lanes: sequences } = session.state;
     const measure = measureNamed(session.measure);
     const scale = scaleOf(measure, session.variant);
-    const marked = index === null ? null : bucketOf(scale, record.number(scale.column, index));
+    const record = lanes.view(track)?.spans.record;
+    const marked = index === null || !record ? null : bucketOf(scale, record.number(scale.column, index));
     const shown = settings?.alternatives;
-    drawInspector(
-      inspector,
-      index === null ? null : record.token(index),
+    drawInspector(inspector, index === null ? null : (record?.token(index) ?? null), {
+      ...lookInto(session, lanes),
       why,
-      typeof shown === "number" ? shown : 10,
+      where: lanes.row(track)?.label ?? "",
+      source: sequences.length > 0 && sequences[track] === undefined,
+      origin: index === null || track !== 0 ? null : originOf(tables.rounds, index),
+      shown: typeof shown === "number" ? shown : 10,
+      choose: (part) => session.setPart(part),
+      offers: offers(),
       measurePrompt,
-    );
-    drawLegend(legend, measure, scale, tokens.spans.tally[scale.key], marked);
+    });
+    matrix.update(pick, isChosen(session, pick));
+    drawLegend(legend, measure, scale, lanes.tally[scale.key], marked, session.drafting && session.drafts);
   };
   const update = () => {
     drawHeading(heading, session);
@@ -74,8 +104,14 @@ export function mountScope(session, host, signal) {
     drawForm(form, session, prefix);
     drawStatus(status, session);
     drawToolbar(toolbar, session);
-    tokens.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;
-    tokens.update();
+    beams.hidden = session.state.beams === null;
+    lanes.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;
+    body.toggleAttribute(
+      "data-parts",
+      session.state.observed.some((kind) => kind !== "encoder"),
+    );
+    body.toggleAttribute("data-drafted", session.drafting);
+    lanes.update();
     inspect();
   };
   root.addEventListener(
@@ -94,7 +130,11 @@ export function mountScope(session, host, signal) {
     { signal },
   );
   session.subscribe(update, signal);
-  signal.addEventListener("abort", () => root.remove());
+  signal.addEventListener("abort", () => {
+    root.remove();
+    session.looks.close(lanes);
+    session.looks.close(matrix);
+  });
   update();
   host.append(root);
 }

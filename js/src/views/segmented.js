@@ -6,6 +6,7 @@ import { html } from "lit-html";
  * @property {string} value
  * @property {string} label
  * @property {string} [title]
+ * @property {boolean} [disabled]
  */
 
 /**
@@ -22,16 +23,18 @@ export function segmented(label, options, value, choose) {
       return;
     }
     event.preventDefault();
-    const at = options.findIndex((option) => option.value === value);
-    const next = (at + step + options.length) % options.length;
+    const open = options.filter((option) => !option.disabled || option.value === value);
+    const at = open.findIndex((option) => option.value === value);
+    const next = open[(at + step + open.length) % open.length];
     const group = /** @type {HTMLElement} */ (event.currentTarget);
-    /** @type {HTMLElement} */ (group.querySelectorAll("button")[next]).focus();
-    choose(options[next].value);
+    /** @type {HTMLElement} */ (group.querySelectorAll("button")[options.indexOf(next)]).focus();
+    choose(next.value);
   };
   return html`<div class="gs-segmented" role="radiogroup" aria-label=${label} @keydown=${move}>
     ${options.map(
       (option) => html`<button type="button" role="radio" data-lm-suppress-shortcuts="true" data-value=${option.value}
         aria-checked=${option.value === value} tabindex=${option.value === value ? 0 : -1} title=${option.title ?? ""}
+        ?disabled=${option.disabled && option.value !== value}
         @click=${() => choose(option.value)}>${option.label}</button>`,
     )}
   </div>`;

@@ -5,11 +5,13 @@
 // Text from the model enters through text nodes only. White-space marks and byte chips are drawn by pseudo-elements
 // from attributes, so that the text content of the spans is the text.
 
-import { marks, turnsText } from "../format.js";
+import { marks, shareText, turnsText } from "../format.js";
 import { BUCKETS, bucketClass, bucketOf, SCALES } from "../measures.js";
 
 /** @typedef {import("../record.js").TokenRecord} TokenRecord */
 
+/** Of the tallest bar; less than that is not seen. */
+const ATTENTION_MIN = 0.04;
 const CHUNK_MIN = 128;
 const CHUNK_MAX = 512;
 const SPACE = /[ \t\n\r\u00a0]+/g;
@@ -31,6 +33,8 @@ export class TokenSpans {
   #inChunk = 0;
   /** @type {HTMLElement | null} */
   #tail = null;
+  /** @type {HTMLElement[]} */
+  #attended = [];
 
   /**
    * @param {HTMLElement} root Emptied; holds the chunks.
@@ -82,6 +86,32 @@ export class TokenSpans {
     this.#tail.title = "What the unfinished character at the end decodes to; no token of its own";
     this.#tail.textContent = text;
     this.#open().append(this.#tail);
+  }
+
+  /**
+   * Show the share of attention that each token got, or none.
+   * @param {number[] | null} weights From position 0 on.
+   */
+  attend(weights) {
+    for (const span of this.#attended) {
+      span.classList.remove("gs-attended");
+      span.style.removeProperty("--a");
+      span.removeAttribute("title");
+    }
+    this.#attended = [];
+    // Not by spreading: there may be more weights than a call may have arguments.
+    const most = weights?.reduce((a, b) => Math.max(a, b), 0) ?? 0;
+    weights?.forEach((weight, index) => {
+      const span = this.spans[index];
+      // A square root, so that the many small shares stay visible beside the few large ones.
+      const height = most > 0 ? Math.sqrt(weight / most) : 0;
+      if (span && height >= ATTENTION_MIN) {
+        span.classList.add("gs-attended");
+        span.style.setProperty("--a", height.toFixed(3));
+        span.title = `${shareText(weight)} of the attention`;
+        this.#attended.push(span);
+      }
+    });
   }
 
   #open() {

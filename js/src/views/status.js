@@ -1,7 +1,7 @@
 // Where the run stands: state, why it ended, progress, speed, errors. Every number is measured in the kernel; what is
 // not known is a dash. Draws only.
 import { html, nothing, render } from "lit-html";
-import { duration, perSecond, shareText, UNKNOWN, whole } from "../format.js";
+import { duration, perSecond, reasonText, shareText, UNKNOWN, whole } from "../format.js";
 
 /** @typedef {import("../session.js").Session} Session */
 
@@ -22,7 +22,8 @@ const WORDS = {
  */
 export function drawStatus(element, session) {
   const { alive, silence } = session.connection;
-  const { status, settings, promptTokens } = session.state;
+  const { status, settings, lanes } = session.state;
+  const several = lanes.length > 1;
   const limit = settings?.max_new_tokens;
   const generated = status?.generated;
   const share = typeof limit === "number" && limit > 0 && generated !== undefined ? generated / limit : null;
@@ -37,24 +38,19 @@ export function drawStatus(element, session) {
         style="--share:${Math.min(1, share ?? 0).toFixed(4)}"></div>
       <dl class="gs-readings">
         ${reading("tokens", html`${whole(generated)}<small> / ${typeof limit === "number" ? whole(limit) : UNKNOWN}</small>`, "Generated tokens, of at most")}
-        ${reading("prompt", whole(promptTokens), "Tokens of the prompt")}
-        ${reading("tokens/s", perSecond(status?.tokens_per_second), "Generated tokens a second after the first, pauses left out")}
+        ${readingOfPrompts(session.state)}
+        ${reading(several ? "tokens/s each" : "tokens/s", perSecond(status?.tokens_per_second), `Generated tokens${several ? " of one sequence" : ""} a second after the first, pauses left out`)}
         ${reading("first token", duration(status?.first_token), "From leaving the queue to the first generated token")}
         ${reading("elapsed", duration(status?.elapsed), "Since the run left the queue, pauses left out")}
         ${reading("observing", shareText(status?.observation_share), "Share of the elapsed time that measuring and recording took")}
       </dl>
+      ${status?.drafts ? html`<p class="gs-drafted">${draftsText(status.drafts)}</p>` : nothing}
       ${alive ? nothing : html`<p class="gs-warning" role="alert">Kernel gone: what came is kept; run the cell again.</p>`}
       ${silence > 0 ? html`<p class="gs-warning">No sign of life from the kernel for ${silence} s.</p>` : nothing}
       ${status?.error ? html`<pre class="gs-error" role="alert">${status.error}</pre>` : nothing}`,
     element,
   );
 }
-
-/** @type {Record<string, (generated: number) => string>} */
-const REASONS = {
-  eos: () => "end of sequence",
-  length: (generated) => `reached ${whole(generated)} ${generated === 1 ? "token" : "tokens"}`,
-};
 
 /**
  * @param {Session} session
@@ -75,8 +71,34 @@ function sentenceOf({ connection, state, stopping }) {
   if (status.state === "queued" && status.queue_ahead > 0) {
     return `${word}, ${status.queue_ahead} before it`;
   }
-  const why = status.why && Object.hasOwn(REASONS, status.why) ? REASONS[status.why](status.generated) : status.why;
-  return why ? `${word}: ${why}` : word;
+  return status.why ? `${word}: ${reasonText(status.why, status.generated)}` : word;
+}
+
+/**
+ * How long what was read is: of several prompts from the shortest to the longest.
+ * @param {import("../store.js").State} state
+ */
+function readingOfPrompts({ lanes, tracks }) {
+  const encoded = lanes.length > 0 && lanes.every(({ source }) => source !== null);
+  const counts = lanes.map(({ source, prompt_tokens }) => (source === null ? prompt_tokens : tracks[source].n));
+  const [least, most] = [Math.min(...counts), Math.max(...counts)];
+  // A source is never empty: its tokens are still on their way.
+  const known = lanes.length > 0 && (!encoded || least > 0);
+  const text = known ? (least === most ? whole(most) : `${whole(least)}–${whole(most)}`) : UNKNOWN;
+  return encoded
+    ? reading("source", text, "Tokens that the encoder read")
+    : reading("prompt", text, lanes.length > 1 ? "Tokens of the prompts" : "Tokens of the prompt");
+}
+
+/** @param {import("../wire.js").WireDraftSummary} drafts */
+function draftsText({ rounds, drafted, accepted, generated }) {
+  if (rounds === 0) {
+    return "no draft was checked yet";
+  }
+  const perPass = `${(generated / rounds).toFixed(1)} tokens a forward pass`;
+  return drafted === 0
+    ? `nothing was drafted, ${perPass}`
+    : `${Math.round((100 * accepted) / drafted)}\u202f% of ${whole(drafted)} drafts kept, ${whole(drafted - accepted)} wasted, ${perPass}`;
 }
 
 /**

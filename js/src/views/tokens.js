@@ -1,19 +1,20 @@
-// The pane of tokens: draws what came, follows the end, and says which token a person points at. Spans are made by
-// spans.js; what is known about a token is shown by the inspector.
-import { literal } from "../format.js";
+// The pane of one sequence's tokens: draws what came, follows the end, and tells what a person does there. Spans are
+// made by spans.js, drafts by drafts.js; which token is chosen is known by lanes.js.
+import { TokenRecord } from "../record.js";
+import { Drafts } from "./drafts.js";
 import { TokenSpans } from "./spans.js";
 
 /** @typedef {import("../session.js").Session} Session */
+/** @typedef {import("./lanes.js").Row} Row */
 
 /**
- * Which token the inspector shows, and why.
- * @typedef {object} Pick
- * @property {number | null} index
- * @property {"pinned" | "pointed" | "latest"} why
+ * What a person does in the pane.
+ * @typedef {object} Listeners
+ * @property {(index: number | null) => void} point
+ * @property {(index: number) => void} toggle Of the pin.
+ * @property {(event: KeyboardEvent) => boolean} key Whether it was of use.
  */
 
-/** Milliseconds of one frame that drawing may take. */
-const BUDGET_MS = 12;
 const NEAR_END_PX = 24;
 
 export class TokensView {
@@ -21,45 +22,42 @@ export class TokensView {
   spans;
 
   #session;
+  #listeners;
   #text = document.createElement("div");
   #jump = document.createElement("button");
-  #announce = document.createElement("div");
-  #onPick;
-  /** @type {number | null} */
-  #pinned = null;
-  /** @type {number | null} */
-  #pointed = null;
+  #drafts;
+  #life = new AbortController();
   /** @type {HTMLElement | null} */
   #marked = null;
+  /** @type {number[] | null} */
+  #weights = null;
   #following = true;
   #top = 0;
 
   /**
    * @param {Session} session
-   * @param {() => void} onPick
-   * @param {AbortSignal} signal
+   * @param {Listeners} listeners
    */
-  constructor(session, onPick, signal) {
+  constructor(session, listeners) {
     this.#session = session;
-    this.#onPick = onPick;
+    this.#listeners = listeners;
     this.element.className = "gs-pane";
     this.#text.className = "gs-text";
     this.#text.tabIndex = 0;
     this.#text.dataset.lmSuppressShortcuts = "true";
     this.#text.setAttribute("role", "region");
-    this.#text.setAttribute("aria-label", "Tokens. Arrow keys choose one, Enter pins it, Escape lets go.");
     this.#jump.className = "gs-jump";
     this.#jump.type = "button";
     this.#jump.dataset.lmSuppressShortcuts = "true";
     this.#jump.textContent = "↓ newest";
-    this.#announce.className = "gs-sr";
-    this.#announce.setAttribute("aria-live", "polite");
-    this.element.append(this.#text, this.#jump, this.#announce);
-    this.spans = new TokenSpans(this.#text, session.state.record);
+    this.element.append(this.#text, this.#jump);
+    this.spans = new TokenSpans(this.#text, new TokenRecord());
+    this.#drafts = new Drafts(this.spans);
 
+    const { signal } = this.#life;
     const options = { signal, passive: true };
-    this.#text.addEventListener("pointerover", (event) => this.#point(indexAt(event)), options);
-    this.#text.addEventListener("pointerleave", () => this.#point(null), options);
+    this.#text.addEventListener("pointerover", (event) => listeners.point(indexAt(event)), options);
+    this.#text.addEventListener("pointerleave", () => listeners.point(null), options);
     this.#text.addEventListener("click", (event) => this.#click(event), options);
     this.#text.addEventListener("scroll", () => this.#scrolled(), options);
     this.#text.addEventListener("keydown", (event) => this.#key(event), { signal });
@@ -73,120 +71,104 @@ export class TokensView {
     }
   }
 
-  /** @returns {Pick} */
-  get pick() {
-    if (this.#pinned !== null) {
-      return { index: this.#pinned, why: "pinned" };
-    }
-    if (this.#pointed !== null) {
-      return { index: this.#pointed, why: "pointed" };
-    }
-    return { index: this.spans.n > 0 ? this.spans.n - 1 : null, why: "latest" };
+  close() {
+    this.#life.abort();
   }
 
-  /** Draw what came, for as long as a frame allows; the rest in the next one. */
-  update() {
-    const { state, living } = this.#session;
-    const { record } = state;
-    if (this.spans.record !== record) {
+  focus() {
+    this.#text.focus();
+  }
+
+  /**
+   * @param {Row} row
+   * @param {number} deadline Rows that are not drawn by then come in the next frame.
+   * @returns {boolean} Whether the tokens are other ones than before.
+   */
+  update(row, deadline) {
+    const { state, living, whitespace, drafts } = this.#session;
+    const record = state.tracks[row.track] ?? this.spans.record;
+    const isNew = this.spans.record !== record;
+    if (isNew) {
       this.spans = new TokenSpans(this.#text, record);
-      this.#pinned = null;
-      this.#pointed = null;
+      this.#drafts = new Drafts(this.spans);
       this.#marked = null;
+      this.#weights = null;
       this.#following = true;
     }
     const before = this.spans.n;
-    const start = performance.now();
-    while (this.spans.n < record.n && (this.spans.n % 64 !== 0 || performance.now() - start < BUDGET_MS)) {
+    while (this.spans.n < record.n && (this.spans.n % 64 !== 0 || performance.now() < deadline)) {
       this.spans.add();
     }
+    // A round tells of tokens of the first lane.
+    const grew = row.track === 0 && this.#drafts.update(state.tables.rounds, state.over && this.spans.n === record.n);
     if (this.spans.n < record.n) {
       this.#session.refresh();
     } else if (state.over) {
-      this.spans.setTail(state.tail);
+      this.spans.setTail(state.tails[row.track] ?? "");
     }
+    const isLane = row.lane !== null;
+    const what = row.label === "" ? "Tokens" : `Tokens of ${row.label}`;
+    this.#text.setAttribute("aria-label", `${what}. Arrow keys choose one, Enter pins it, Escape lets go.`);
     this.element.toggleAttribute("data-empty", record.n === 0);
     this.element.toggleAttribute("data-idle", state.run === null);
-    this.element.toggleAttribute("data-live", living && state.status?.state !== "queued");
-    this.element.toggleAttribute("data-whitespace", this.#session.whitespace);
+    this.element.toggleAttribute("data-live", isLane && living && state.status?.state !== "queued");
+    this.element.toggleAttribute("data-whitespace", whitespace);
+    this.element.toggleAttribute("data-drafts", drafts && row.track === 0);
     this.#text.toggleAttribute("data-paused", state.status?.state === "paused");
-    if (this.spans.n > before) {
+    if (this.spans.n > before || grew) {
       this.#toEnd();
     }
     this.element.toggleAttribute("data-behind", !this.#following);
+    return isNew;
   }
 
-  /** @param {number | null} index */
-  #point(index) {
-    // Away from all tokens: a run that lives shows its newest again, else the last one stays.
-    if (index !== null || this.#session.living) {
-      this.#pointed = index;
-      this.#mark();
+  /**
+   * Bring a token into sight.
+   * @param {number} index
+   */
+  show(index) {
+    this.#following = index === this.spans.n - 1;
+    this.spans.spans[index].scrollIntoView({ block: "nearest" });
+  }
+
+  /**
+   * @param {number | null} index
+   * @param {boolean} pinned
+   */
+  mark(index, pinned) {
+    this.#marked?.classList.remove("gs-pointed", "gs-pinned");
+    this.#marked = index === null ? null : this.spans.spans[index];
+    this.#marked?.classList.add(pinned ? "gs-pinned" : "gs-pointed");
+  }
+
+  /** @param {number[] | null} weights Of attention, a token each. */
+  attend(weights) {
+    if (this.#weights !== weights) {
+      this.#weights = weights;
+      this.spans.attend(weights);
     }
+    this.element.toggleAttribute("data-attention", weights !== null);
   }
 
   /** @param {MouseEvent} event */
   #click(event) {
     const index = indexAt(event);
     const selection = window.getSelection?.();
-    if (index === null || (selection && !selection.isCollapsed)) {
-      return;
+    if (index !== null && (!selection || selection.isCollapsed)) {
+      this.#listeners.toggle(index);
     }
-    this.#pinned = this.#pinned === index ? null : index;
-    this.#pointed = index;
-    this.#mark();
   }
 
   /** @param {KeyboardEvent} event */
   #key(event) {
     if ((event.ctrlKey || event.metaKey) && event.key === "a") {
       window.getSelection()?.selectAllChildren(this.#text);
-      event.preventDefault();
-      event.stopPropagation();
-      return;
-    }
-    if (event.ctrlKey || event.metaKey || event.altKey) {
-      return;
-    }
-    const last = this.spans.n - 1;
-    const at = this.pick.index ?? 0;
-    const target = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: last }[event.key];
-    if (target !== undefined && last >= 0) {
-      this.#move(Math.min(last, Math.max(0, target)));
-    } else if (event.key === "Enter" && last >= 0) {
-      this.#pinned = at;
-      this.#mark();
-    } else if (event.key === "Escape" && (this.#pinned !== null || this.#pointed !== null)) {
-      this.#pinned = null;
-      this.#pointed = null;
-      this.#mark();
-    } else {
+    } else if (event.ctrlKey || event.metaKey || event.altKey || !this.#listeners.key(event)) {
       return;
     }
     event.preventDefault();
     // Escape would else also stop the run.
     event.stopPropagation();
-  }
-
-  /** @param {number} index */
-  #move(index) {
-    if (this.#pinned === null) {
-      this.#pointed = index;
-    } else {
-      this.#pinned = index;
-    }
-    this.#following = index === this.spans.n - 1;
-    this.spans.spans[index].scrollIntoView({ block: "nearest" });
-    this.#mark();
-    this.#announce.textContent = `Token ${index}: ${literal(this.spans.record.text(index))}`;
-  }
-
-  #mark() {
-    const { index, why } = this.pick;
-    this.#marked?.classList.remove("gs-pointed", "gs-pinned");
-    this.#marked = why === "latest" || index === null ? null : this.spans.spans[index];
-    this.#marked?.classList.add(why === "pinned" ? "gs-pinned" : "gs-pointed");
-    this.#onPick();
   }
 
   #scrolled() {

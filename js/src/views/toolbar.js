@@ -1,4 +1,4 @@
-// Which measure colours the tokens, from which distribution, and whether white space is marked. Draws only.
+// Which measure colours the tokens, from which distribution, and whether drafts and white space are marked. Draws only.
 import { html, nothing, render } from "lit-html";
 import { MEASURES, measureNamed } from "../measures.js";
 import { segmented } from "./segmented.js";
@@ -35,11 +35,19 @@ export function drawToolbar(element, session) {
             )
           : nothing
       }
-      <button type="button" class="gs-toggle" data-lm-suppress-shortcuts="true" aria-label="White space marks" aria-pressed=${session.whitespace}
+      <span class="gs-toggles">
+      ${
+        session.drafting
+          ? html`<button type="button" class="gs-toggle" data-lm-suppress-shortcuts="true" aria-label="Drafts" aria-pressed=${session.drafts}
+            data-toggle="drafts" title="Mark accepted drafts, and show rejected ones struck through; copied text stays as it is"
+            @click=${() => session.setDrafts(!session.drafts)}><s aria-hidden="true">ab</s><small>drafts</small></button>`
+          : nothing
+      }
+      <button type="button" class="gs-toggle" data-toggle="whitespace" data-lm-suppress-shortcuts="true" aria-label="White space marks" aria-pressed=${session.whitespace}
         title="Mark spaces, tabs and line ends; copied text stays as it is"
         @click=${() => session.setTrait("whitespace", !session.whitespace)}>
         <span aria-hidden="true">·→⏎</span><small>white space</small>
-      </button>`,
+      </button></span>`,
     element,
   );
 }

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 
 import pytest
 import torch
 
+from compare import Streamed
+from compare import differences as parity
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.decoding.own_loop import LoopSettingsError
 from genscope.kernel_side.record.recorder import Recorder
-from genscope.kernel_side.streaming.text import TextStreamer
-from loop_checks import differences, new_tokens, prompts, row_of, run, untouched
+from genscope.kernel_side.streaming.base import OutputStreamer
+from genscope.kernel_side.streaming.outputs import ALL_FIELDS
+from genscope.kernel_side.streaming.text import TextIteratorStreamer
+from loop_checks import EVERYTHING, differences, new_tokens, prompts, row_of, run, untouched
 from tiny import KINDS, Kind, tiny_model, tiny_tokenizer
 
 STEPS = 8
@@ -170,7 +175,7 @@ def test_what_is_streamed_is_what_is_returned(kind: Kind, use_cache: bool) -> No
     case = {"beams": 4, "groups": 2, "penalty": 1.0, "eos": MANY_EOS}
     output, steps = search(tiny_model(kind), prompts(2), use_cache=use_cache, **case)
     assert differences(output, steps) == []
-    assert {tuple(step.tokens.shape) for step in steps} == {(8,)}
+    assert {tuple(step.live.shape) for step in steps} == {(2, 4)}
 
 
 def test_scores_are_lowered_by_what_earlier_groups_took() -> None:
@@ -178,7 +183,7 @@ def test_scores_are_lowered_by_what_earlier_groups_took() -> None:
     for step in steps:
         lowered = step.logits.log_softmax(-1) - step.scores
         assert torch.count_nonzero(lowered[:2]) == 0
-        taken = torch.bincount(step.tokens[:2], minlength=300) * 0.5
+        taken = torch.bincount(step.candidate_tokens[0, :2], minlength=300) * 0.5
         torch.testing.assert_close(lowered[2:], taken.expand(2, -1).float(), rtol=0, atol=1e-5)
 
 
@@ -190,14 +195,86 @@ def test_beam_indices_lead_from_the_scores_of_each_step_to_the_sequence_score() 
         assert total / STEPS == pytest.approx(output.sequences_scores[row].item(), abs=1e-4)
 
 
-def test_a_prompt_that_ended_is_finished_while_others_go_on() -> None:
-    case = {"beams": 4, "groups": 2, "penalty": 1.0, "eos": MANY_EOS, "early_stopping": True}
-    _, steps = search(tiny_model("llama"), prompts(3), pad_token_id=299, **case)
-    assert steps[-1].finished.all()
-    assert any(step.finished.any() and not step.finished.all() for step in steps)
-    for before, step in itertools.pairwise(steps):
-        assert torch.equal(step.active, ~before.finished)
-        assert (step.tokens[before.finished] == 299).all()
+def watched(model, inputs, loop, *, stop=None, **kwargs):
+    """Run a search with steps and result streamed."""
+    streamed = Streamed()
+    streamer = OutputStreamer(
+        streamed.steps.append,
+        on_prompt=streamed.prompt.append,
+        on_result=streamed.result.append,
+        fields=ALL_FIELDS - {"prompt_logits"},
+    )
+    arguments = {"do_sample": False, "max_new_tokens": STEPS} | EVERYTHING | kwargs
+    return model.generate(**inputs, **arguments, **observe(streamer, loop=loop, stop=stop)), streamed
+
+
+ALWAYS = ("length", "candidate_tokens", "candidate_parents", "candidate_scores", "candidate_stops", "live", "live_scores", "finished")  # fmt: skip
+WHERE_FINISHED = ("finished_scores", "finished_steps", "finished_candidates")
+OF_RESULT = ("prompt_length", "sequences", "lengths", "scores", "beam_indices", "steps", "candidates")
+
+
+def same(one, other) -> bool:
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_the_steps_of_one_group_are_those_of_the_librarys_beam_search(number: int) -> None:
+    draw = random.Random(number)
+    kind, beams = draw.choice(KINDS), draw.choice([2, 3, 5])
+    kwargs = {
+        "num_beams": beams, "num_return_sequences": draw.randint(1, beams), "pad_token_id": 0,
+        "early_stopping": draw.choice([True, False, "never"]), "length_penalty": draw.choice([-1.0, 0.0, 0.5, 2.0]),
+        "eos_token_id": draw.choice([None, 5, MANY_EOS, list(range(3, 200))]), "max_new_tokens": draw.choice([1, 3, STEPS]),
+    }  # fmt: skip
+    inputs = prompts(draw.choice([1, 3]))
+    _, theirs = watched(tiny_model(kind), inputs, None, **kwargs)
+    _, ours = watched(tiny_model(kind), inputs, DiverseBeamSearch(1), **kwargs)
+    assert len(ours.steps) == len(theirs.steps)
+    for one, other in zip(ours.steps, theirs.steps, strict=True):
+        assert [name for name in ALWAYS if not same(getattr(one, name), getattr(other, name))] == []
+        for name in WHERE_FINISHED:
+            assert torch.equal(getattr(one, name)[one.finished], getattr(other, name)[one.finished]), name
+    [result], [wanted] = ours.result, theirs.result
+    assert [name for name in OF_RESULT if not same(getattr(result, name), getattr(wanted, name))] == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_references_between_steps_lead_to_the_returned_sequences(case, batch: int) -> None:
+    beams, groups, eos = case["beams"], case["groups"], case.get("eos", ())
+    more = {name: case[name] for name in ("early_stopping", "length_penalty") if name in case}
+    output, streamed = watched(
+        tiny_model("llama"), prompts(batch), DiverseBeamSearch(groups, case["penalty"]), num_beams=beams,
+        num_return_sequences=beams, eos_token_id=list(eos) or None, pad_token_id=0, **more,
+    )  # fmt: skip
+    assert parity(output, streamed) == []  # replays every returned row, and adds up each candidate's score
+    width, kept = beams // groups, streamed.steps[0].candidate_tokens.shape[1] // groups
+    for step in streamed.steps:
+        for group in range(groups):
+            rows = torch.arange(batch)[:, None] * beams + group * width
+            parents = step.candidate_parents[:, group * kept : (group + 1) * kept]
+            assert bool(((parents >= rows) & (parents < rows + width)).all())
+            live = step.live[:, group * width : (group + 1) * width]
+            assert bool(((live >= group * kept) & (live < (group + 1) * kept)).all())
+        for prompt, place in step.finished.nonzero().tolist():
+            at, candidate = int(step.finished_steps[prompt, place]), int(step.finished_candidates[prompt, place])
+            ended = streamed.steps[at]
+            assert bool(ended.candidate_stops[prompt, candidate])
+            score = ended.candidate_scores[prompt, candidate] / (at + 1) ** more.get("length_penalty", 1.0)
+            assert torch.equal(score, step.finished_scores[prompt, place])
+
+
+def test_where_there_are_fewer_tokens_than_beams_nothing_is_made_up() -> None:
+    output, streamed = watched(
+        tiny_model("llama"), prompts(1), DiverseBeamSearch(2, 0.5), num_beams=4, num_return_sequences=4,
+        max_new_tokens=2, eos_token_id=None, pad_token_id=299, suppress_tokens=[0, 1, *range(3, 300)],
+        length_penalty=2.0,
+    )  # fmt: skip
+    [result] = streamed.result
+    assert result.lengths.tolist() == [2, 2, 0, 0]
+    assert result.candidates.tolist()[2:] == result.steps.tolist()[2:] == [-1, -1]
+    assert output.sequences[2:, 11:].tolist() == [[-1, -1]] * 2  # what the library has there too, without an EOS
+    assert streamed.steps[-1].finished.tolist() == [[True, False, True, False]]
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -249,11 +326,38 @@ def test_settings_out_of_range_are_refused(groups: int, penalty: float) -> None:
         DiverseBeamSearch(groups, penalty)
 
 
-def test_readers_that_follow_a_row_are_refused_with_the_way_out() -> None:
-    model = tiny_model("llama")
-    for streamer in (Recorder(tiny_tokenizer()), TextStreamer(tiny_tokenizer())):
-        with pytest.raises(LoopSettingsError, match=r"moves hypotheses between rows.*follows each row.*OutputStreamer"):
-            model.generate(
-                torch.tensor([[5, 6, 7]]), num_beams=4, max_new_tokens=3, pad_token_id=0,
-                **observe(streamer, loop=DiverseBeamSearch(num_beam_groups=2)),
-            )  # fmt: skip
+def test_a_stopped_search_names_what_it_returns() -> None:
+    asked = iter([False, False, True])
+    output, streamed = watched(
+        tiny_model("llama"), prompts(2), DiverseBeamSearch(2, 0.5), stop=lambda: next(asked), num_beams=4,
+        num_return_sequences=4, eos_token_id=MANY_EOS, pad_token_id=0,
+    )  # fmt: skip
+    assert len(streamed.steps) == 3
+    assert parity(output, streamed) == []
+    [result] = streamed.result
+    for row, (step, candidate) in enumerate(zip(result.steps.tolist(), result.candidates.tolist(), strict=True)):
+        assert candidate in streamed.steps[2].live[row // 4] if step == 2 else step >= 0
+
+
+@pytest.mark.parametrize("eos", [None, MANY_EOS])
+def test_recorders_and_text_readers_get_the_sequences_that_are_returned(eos) -> None:
+    model, tokenizer = tiny_model("llama"), tiny_tokenizer()
+    recorder, texts = Recorder(tokenizer, rows=4, alternatives=3), TextIteratorStreamer(tokenizer, skip_prompt=True)
+    output = model.generate(
+        **prompts(2), **EVERYTHING, do_sample=False, num_beams=4, num_return_sequences=2, max_new_tokens=STEPS,
+        eos_token_id=eos, pad_token_id=0, **observe(recorder, texts, loop=DiverseBeamSearch(2, 0.5)),
+    )  # fmt: skip
+    read = [""] * 4
+    for row, text in texts.rows():
+        read[row] += text
+    for row, record in enumerate(recorder.records):
+        generated = [token for token in record[:] if token.origin == "generated"]
+        parents = [parent for parent in output.beam_indices[row].tolist() if parent >= 0]
+        tokens = output.sequences[row, 11 : 11 + len(parents)].tolist()
+        assert [token.id for token in generated] == tokens
+        assert read[row] == tokenizer.decode(tokens)
+        for step, (token, parent) in enumerate(zip(generated, parents, strict=True)):
+            raw = output.logits[step][parent].double().log_softmax(-1)[token.id]
+            assert token.raw_logprob == pytest.approx(float(raw), abs=1e-5)
+    assert {len(step.candidates) for step in recorder.beams[:]} == {2 * 4 if eos is None else 40 * 4}
+    assert [choice.lane for choice in recorder.choices[:]] == [0, 1, 2, 3]

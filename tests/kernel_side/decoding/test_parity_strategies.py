@@ -10,9 +10,12 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from compare import COUNTS, EVERYTHING, STEPS, Streamed, differences, observed, plain, prompts
+from compare import COUNTS, STEPS, check, compare_with_plain, observed, plain, prompts
+from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.streaming.assisted_outputs import AssistedStepOutput
+from genscope.kernel_side.streaming.base import OutputStreamer
 from genscope.kernel_side.streaming.beam_outputs import BeamStepOutput
+from live_tensors import live_tensors
 from tiny import ENCODER_DECODERS, PAD, VOCABULARY, AnyKind, Kind, tiny_model
 
 PROCESSORS = {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3}
@@ -41,6 +44,8 @@ ASSISTED: dict[str, dict[str, Any]] = {
     "early exit": {"do_sample": False, "assistant_early_exit": 1},
     "early exit, speculative": {"do_sample": True, "top_k": 20, "assistant_early_exit": 1},
 }
+GUIDED = {name: {**kwargs, "guidance_scale": 1.7} for name, kwargs in ONE_BY_ONE.items()}
+DECODERS: tuple[AnyKind, ...] = (*get_args(Kind), "qwen3")
 EXITS_EARLY: tuple[AnyKind, ...] = ("llama", "qwen3")
 """Models whose forward reads the layer count anew."""
 
@@ -55,33 +60,6 @@ def repeating() -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def eos_in_the_middle(model: PreTrainedModel, inputs: dict[str, torch.Tensor], **kwargs: Any) -> int:
-    output = plain(model, inputs, eos_token_id=None, **kwargs)
-    start = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    return int(output.sequences[0, start + STEPS // 2])
-
-
-def check(model: PreTrainedModel, inputs: dict[str, torch.Tensor], *, eos: bool, **kwargs: Any) -> Streamed:
-    kwargs["pad_token_id"] = PAD
-    kwargs["eos_token_id"] = eos_in_the_middle(model, inputs, **kwargs) if eos else None
-    streamed = compare_with_plain(model, inputs, kwargs)
-    assert [step.step for step in streamed.steps] == list(range(len(streamed.steps)))
-    return streamed
-
-
-def compare_with_plain(model: PreTrainedModel, inputs: dict[str, torch.Tensor], kwargs: dict[str, Any]) -> Streamed:
-    wanted = plain(model, inputs, **kwargs)
-    output, streamed = observed(model, inputs, **EVERYTHING, **kwargs)
-    assert differences(wanted, streamed) == []
-    assert differences(output, streamed) == []
-    # The same when nothing is returned but the sequences.
-    bare, again = observed(model, inputs, **kwargs)
-    assert torch.equal(bare, wanted.sequences)
-    assert differences(wanted, again) == []
-    COUNTS["cases"] += 1
-    return streamed
-
-
 @pytest.mark.parametrize(
     ("kind", "strategy", "batch", "returned", "eos"),
     [
@@ -94,6 +72,66 @@ def test_one_by_one(kind: AnyKind, strategy: str, batch: int, returned: int, eos
     kwargs = {**ONE_BY_ONE[strategy], "num_return_sequences": returned}
     streamed = check(tiny_model(kind), inputs_of(kind, batch), eos=eos, **kwargs)
     assert (streamed.prompt[0].source is not None) == (kind in ENCODER_DECODERS)
+
+
+def negative(rows: int) -> dict[str, torch.Tensor]:
+    """Make negative prompts; ``generate`` wants one a returned sequence."""
+    made = prompts(1, 5)
+    return {f"negative_prompt_{name}": made[key].expand(rows, -1) for name, key in (("ids", "input_ids"), ("attention_mask", "attention_mask"))}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "rows", "eos", "prompted"),
+    [
+        case
+        for case in itertools.product(DECODERS, GUIDED, ((1, 1), (3, 1), (2, 2)), (False, True), (False, True))
+        if (case[2][1] == 1 or GUIDED[case[1]]["do_sample"]) and (case[4] or case[2][0] == 1)
+    ],
+)
+def test_guidance(kind: AnyKind, strategy: str, rows: tuple[int, int], eos: bool, prompted: bool) -> None:
+    batch, returned = rows
+    kwargs = {**GUIDED[strategy], "num_return_sequences": returned}
+    if prompted:
+        kwargs |= negative(batch * returned)
+    check(tiny_model(kind), inputs_of(kind, batch), eos=eos, **kwargs)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_raw_logits_under_guidance_are_those_of_the_prompt_itself(kind: AnyKind) -> None:
+    model, inputs, plainly = tiny_model(kind), prompts(1), {"eos_token_id": None, "pad_token_id": PAD}
+    _, guided = observed(model, inputs, do_sample=False, guidance_scale=1.7, **negative(1), **plainly)
+    _, bare = observed(model, inputs, do_sample=False, **plainly)
+    assert torch.equal(guided.steps[0].logits, bare.steps[0].logits)
+    with torch.no_grad():
+        other = model(negative(1)["negative_prompt_ids"], use_cache=True).logits[:, -1].log_softmax(-1)
+    own = bare.steps[0].logits.log_softmax(-1)
+    torch.testing.assert_close(guided.steps[0].scores, 1.7 * (own - other) + other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_guidance_that_is_stopped_in_the_middle_leaves_nothing_behind(fails: bool) -> None:
+    model, inputs = tiny_model("llama"), prompts(1)
+    kwargs = {"do_sample": False, "guidance_scale": 1.7, **negative(1), "eos_token_id": None, "pad_token_id": PAD}
+    wanted = plain(model, inputs, **kwargs).sequences
+    before = {id(tensor) for tensor in live_tensors()}
+    calls = iter([False, False, True])
+
+    def stop() -> bool:
+        if not next(calls):
+            return False
+        if fails:
+            raise LookupError("on purpose")
+        return True
+
+    # The processor that guides holds the model and a cache of its own. What `observe` returned is still held here.
+    observing = observe(OutputStreamer(lambda _: None), stop=stop)
+    if fails:
+        with pytest.raises(LookupError):
+            model.generate(**inputs, **kwargs, max_new_tokens=STEPS, **observing)
+    else:
+        assert model.generate(**inputs, **kwargs, max_new_tokens=STEPS, **observing).shape == (1, 11 + 3)
+    assert [tensor.shape for tensor in live_tensors() if id(tensor) not in before] == []
+    assert torch.equal(plain(model, inputs, **kwargs).sequences, wanted)
 
 
 @pytest.mark.parametrize(
