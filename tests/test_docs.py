@@ -107,7 +107,7 @@ def output_of(code: str, namespace: dict[str, Any], page: Path, *, may_raise: bo
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, name_of(page), "exec"), namespace)  # noqa: S102 - our own pages
+            exec(compile(code, name_of(page), "exec"), namespace)
     except Exception as error:
         if not may_raise:
             raise

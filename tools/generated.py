@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import settings_tables
+
 from genscope.kernel_side.request import settings_schema
 
 ROOT = Path(__file__).resolve().parent.parent
