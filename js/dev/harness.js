@@ -2,6 +2,7 @@
 // scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js, n=50000 (for bulk),
 // measure=..., marks=1.
 import widget from "../src/widget.js";
+import { mountBeams } from "./beam_scene.js";
 import { believableRun, counts, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
@@ -146,11 +147,15 @@ const scenes = {
 
 const { initialize, render } = widget();
 const props = /** @type {any} */ ({ model, signal: new AbortController().signal });
-await initialize?.(props);
-await render?.({ ...props, el: host });
-if (Object.hasOwn(strategyScenes, scene)) {
-  /** @type {Record<string, any>} */ (strategyScenes)[scene](model);
+if (scene.startsWith("beam")) {
+  mountBeams(host, options);
 } else {
-  scenes[scene]?.();
+  await initialize?.(props);
+  await render?.({ ...props, el: host });
+  if (Object.hasOwn(strategyScenes, scene)) {
+    /** @type {Record<string, any>} */ (strategyScenes)[scene](model);
+  } else {
+    scenes[scene]?.();
+  }
 }
 Object.assign(window, { model, rows, promptTokens });

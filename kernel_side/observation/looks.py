@@ -47,7 +47,7 @@ class AttentionLook:
 
 @dataclass(frozen=True, slots=True)
 class MatrixLook:
-    """Attention of consecutive tokens: rows as :attr:`AttentionLook.weights`, the first for the token at ``position``."""
+    """Attention of consecutive tokens: rows as :attr:`AttentionLook.weights`, the first for the token at `position`."""
 
     position: int
     rows: list[list[float]]

@@ -1,6 +1,7 @@
 // One view of a session: puts the parts together in an element and draws them when something changed.
 import { originOf } from "../drafts.js";
 import { bucketOf, measureNamed, scaleOf } from "../measures.js";
+import { BeamsView } from "./beams.js";
 import { drawForm, showField } from "./form.js";
 import { drawHeading } from "./heading.js";
 import { drawInspector } from "./inspector.js";
@@ -51,16 +52,22 @@ export function mountScope(session, host, signal) {
   const status = part("section", "gs-status");
   const toolbar = part("div", "gs-toolbar");
   const legend = part("div", "gs-legend");
-  const beams = part("section", "gs-beams");
+  const beams = new BeamsView(session, signal);
   const inspector = part("aside", "gs-inspector");
   const lanes = new LanesView(session, () => inspect(), signal);
   const matrix = new MatrixView(session, () => inspect());
   const body = part("div", "gs-body", lanes.element, inspector);
-  const screen = part("section", "gs-screen", part("div", "gs-controls", toolbar, legend), beams, body, matrix.element);
+  const screen = part(
+    "section",
+    "gs-screen",
+    part("div", "gs-controls", toolbar, legend),
+    beams.element,
+    body,
+    matrix.element,
+  );
   prompt.setAttribute("aria-label", "Prompt");
   form.setAttribute("aria-label", "Settings");
   status.setAttribute("aria-label", "Status");
-  beams.setAttribute("aria-label", "Beam search");
   inspector.setAttribute("aria-label", "Chosen token");
   const root = part("div", "genscope", heading, prompt, form, status, screen);
   followTheme(root, signal);
@@ -104,7 +111,7 @@ export function mountScope(session, host, signal) {
     drawForm(form, session, prefix);
     drawStatus(status, session);
     drawToolbar(toolbar, session);
-    beams.hidden = session.state.beams === null;
+    beams.update();
     lanes.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;
     body.toggleAttribute(
       "data-parts",
