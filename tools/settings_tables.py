@@ -88,4 +88,4 @@ def _values(field: dict[str, Any]) -> str:
 
 
 def _description(field: dict[str, Any], switch: str | None) -> str:
-    return field["description"] + (f" Counts with `{switch}`." if switch else "")
+    return f"{field['description']} Counts with `{switch}`." if switch else str(field["description"])
