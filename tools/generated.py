@@ -1,7 +1,8 @@
 """Check that the generated files are what their sources give, or write them anew.
 
 ``check`` leaves the working tree as it was. The files: the wire schema that Python prints, the JavaScript types made
-from it, the settings' schema that the front end's tests and harness draw forms from, and the front end's bundle.
+from it, the settings' schema that the front end's tests and harness draw forms from, the tables of settings in the
+documentation, and the front end's bundle.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import settings_tables
 
 from genscope.kernel_side.request import settings_schema
 
@@ -23,6 +26,7 @@ GENERATED = (
     JS / "src" / "wire.d.ts",
     ROOT / "widget" / "static" / "widget.js",
     ROOT / "widget/static/widget.css",
+    *settings_tables.pages(),
 )
 
 
@@ -33,6 +37,7 @@ def generate() -> None:
     )
     SCHEMA.write_bytes(schema.stdout)
     SETTINGS.write_text(json.dumps(settings_schema(), indent=2) + "\n", encoding="utf-8")
+    settings_tables.write()
     for script in ("types", "build"):
         subprocess.run(["npm", "run", "--silent", script], cwd=JS, check=True, stdout=subprocess.DEVNULL)
 
