@@ -117,11 +117,12 @@ def test_a_search_of_the_demo_model_shows_what_it_does_and_did(notebook: Open) -
     became = {one["key"]: f"★ {sequence}" for sequence, one in enumerate(chosen, 1)}
     assert {row["key"]: row["mark"] for row in view["pool"] if row["key"] in became} == became
     assert sorted(end[:12] for end in view["ends"] if end.startswith("★")) == [f"★ sequence {n}" for n in (1, 2, 3)]
+    expect(page.scope.get_by_role("status")).to_have_text("finished: 2 × reached 40 tokens, 1 × end of sequence")
     panes = lanes(page)
     assert [pane["generated"] for pane in panes] == page.ask("scope.run.texts")
     assert [pane["label"] for pane in panes] == ["sequence 1", "sequence 2", "sequence 3"]
     for pane, one in zip(panes, chosen, strict=True):
-        assert f"score {one['score']:.3f}" in pane["head"]
+        assert f"score {one['score']:.3f}".replace("-", "−") in pane["head"]
     photograph(page, "beams-finished")
 
     page.scope.get_by_role("slider", name="Step of the search").fill("20")

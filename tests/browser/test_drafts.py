@@ -13,7 +13,7 @@ from scope_page import generate, lanes, photograph, ready, wait_over
 DEMO = """
 import replay
 from genscope import Scope
-scope = Scope("demo", prompt={prompt!r}, strategy={strategy!r}, max_new_tokens={tokens})
+scope = Scope("demo", prompt={prompt!r}, strategy={strategy!r}, max_new_tokens={tokens}, **{options})
 scope
 """
 POTATOES = (
@@ -45,14 +45,14 @@ def origin(page: Notebook, index: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "prompt", "tokens"),
-    [("prompt_lookup", POTATOES, 40), ("early_exit", "The capital of France is", 24)],
+    ("strategy", "prompt", "tokens", "options"),
+    [("prompt_lookup", POTATOES, 40, {}), ("early_exit", "The capital of France is", 24, {"assistant_early_exit": 20})],
     ids=["prompt_lookup", "early_exit"],
 )
 def test_drafts_of_the_demo_model_are_those_of_its_rounds(
-    notebook: Open, strategy: str, prompt: str, tokens: int
+    notebook: Open, strategy: str, prompt: str, tokens: int, options: dict[str, int]
 ) -> None:
-    page = notebook(DEMO.format(strategy=strategy, prompt=prompt, tokens=tokens), width=1500)
+    page = notebook(DEMO.format(strategy=strategy, prompt=prompt, tokens=tokens, options=options), width=1500)
     page.run_cell(0)
     ready(page)
     generate(page)

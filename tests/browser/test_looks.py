@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -95,7 +96,7 @@ def are_shares(page: Notebook, weights: list[float], texts: list[str], pane: int
         assert abs(row["bar"] - weight / most) < 2e-3, row
         assert row["token"] == texts[row["index"]]
     shown = [weights[row["index"]] for row in rows]
-    assert all(one >= other - 1e-5 for one, other in zip(shown, shown[1:], strict=False))
+    assert all(one >= other - 1e-5 for one, other in itertools.pairwise(shown))
     panes: list[dict[str, Any]] = page.page.evaluate(ATTENDED)
     for at, bars in enumerate(panes):
         if at != pane:
@@ -142,6 +143,18 @@ def is_matrix(page: Notebook, expected: dict[str, Any], down: list[str], across:
         for column in range(size[1]):
             weight = weights[column] if column < len(weights) else 0
             assert abs(alpha[row * size[1] + column] - 255 * math.sqrt(weight)) <= 2
+
+
+def ink(page: Notebook) -> list[str]:
+    """Return the colour of the matrix, and what the theme says that it is."""
+    colours: list[str] = page.page.evaluate(
+        """() => { const canvas = document.querySelector('.genscope .gs-matrix canvas');
+                   const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+                   const most = Array.from({ length: data.length / 4 }, (_, i) => 4 * i).reduce((a, b) => (data[b + 3] > data[a + 3] ? b : a));
+                   const hex = [0, 1, 2].map((i) => data[most + i].toString(16).padStart(2, '0')).join('');
+                   return [`#${hex}`, getComputedStyle(canvas).getPropertyValue('--gs-weight').trim()]; }"""
+    )
+    return colours
 
 
 @pytest.mark.slow
@@ -207,5 +220,13 @@ def test_attention_of_an_encoder_decoder_is_drawn_on_what_it_read(notebook: Open
     page.scope.get_by_text("attention matrix").click()
     is_matrix(page, page.ask(f"replay.matrix(scope.run, {at}, of='cross', layer=1, head=2)"), written[1], written[0])
     photograph(page, "encoder-decoder")
+    light = ink(page)
+    page.theme("dark")
+    dark = ink(page)
+    # A canvas keeps what was painted; one step of rounding, for the opacity is multiplied in.
+    for painted, wanted in (light, dark):
+        assert painted == wanted
+    assert light != dark
+    page.theme("light")
     page.scope.get_by_role("radio", name="within source").click()
-    is_matrix(page, page.ask(f"replay.matrix(scope.run, {at}, of='encoder', layer=1, head=2)"), written[0], written[0])
+    is_matrix(page, page.ask(f"replay.matrix(scope.run, {len(source) - 1}, of='encoder', layer=1, head=2)"), written[0], written[0])
