@@ -72,6 +72,12 @@ def chosen(run: Run, prompt: int = 0) -> list[dict[str, Any]]:
     ]
 
 
+def struck(text: str) -> str:
+    """Write a dropped draft as the page does: white space alone as marks."""
+    blank = {" ": "·", "\u00a0": "⍽"} if not text.strip() else {}
+    return text.translate(MARKS | str.maketrans(blank)) or "∅"
+
+
 def drafts(run: Run) -> dict[str, Any]:
     """Return where drafts of a run were kept, where they were dropped, and what they were worth in words."""
     rounds = run.recording.rounds
@@ -84,7 +90,7 @@ def drafts(run: Run) -> dict[str, Any]:
         "own": [one.position + one.accepted for one in rounds if one.bonus],
         "rounds": [one.position for one in rounds],
         "rejected": [
-            [draft.text.translate(MARKS) or "∅", one.position + one.accepted]
+            [struck(draft.text), one.position + one.accepted]
             for one in rounds
             for draft in one.drafts[one.accepted :]
         ],

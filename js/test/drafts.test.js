@@ -127,6 +127,17 @@ describe("in the text", () => {
     expect(shown(opened)).toEqual(["P", "|a+", "b+"]);
   });
 
+  test("a rejected draft of white space alone is marks, not a bare line", async () => {
+    const opened = await open();
+    const texts = [" ", " \u00a0", "\t", " a "];
+    const run = new FakeRun("r1", generated(["P", "b"]), { rounds: [round(1, texts, 0)] });
+    for (const message of [run.begin(1), run.data(0, 2), run.table("rounds", 0, 1)]) {
+      opened.model.receive(message);
+    }
+    paint();
+    expect(opened.all(".gs-rejected").map((e) => e.dataset.text)).toEqual(["·", "·⍽", "→", " a "]);
+  });
+
   test("rejected drafts are no text: not copied, not read aloud, and say what they are", async () => {
     const opened = await open();
     play(opened, ROWS, { promptTokens: 1 });

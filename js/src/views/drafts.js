@@ -59,7 +59,7 @@ function rejectedDraft(round, at) {
   const element = document.createElement("i");
   element.className = "gs-rejected";
   element.setAttribute("aria-hidden", "true");
-  element.dataset.text = round.text[at].replace(/[\n\r\t]/g, marks) || "∅";
+  element.dataset.text = drawn(round.text[at]);
   const target = round.target_logprob[at];
   element.title = [
     "drafted, rejected",
@@ -67,4 +67,12 @@ function rejectedDraft(round, at) {
     `the model gives it ${target === null ? "0" : percent(target)}`,
   ].join("\n");
   return element;
+}
+
+/**
+ * @param {string} text
+ * @returns {string} White space alone as marks: struck through, it would be a bare line.
+ */
+function drawn(text) {
+  return text.replace(text.trim() === "" ? /./gs : /[\n\r\t]/g, marks) || "∅";
 }
