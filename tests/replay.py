@@ -90,9 +90,7 @@ def drafts(run: Run) -> dict[str, Any]:
         "own": [one.position + one.accepted for one in rounds if one.bonus],
         "rounds": [one.position for one in rounds],
         "rejected": [
-            [struck(draft.text), one.position + one.accepted]
-            for one in rounds
-            for draft in one.drafts[one.accepted :]
+            [struck(draft.text), one.position + one.accepted] for one in rounds for draft in one.drafts[one.accepted :]
         ],
         "status": f"{share}\u202f% of {summary.drafted:,} drafts kept, {summary.wasted:,} wasted, {worth}",
     }

@@ -178,4 +178,6 @@ def test_stop_in_the_middle_of_a_search_gives_its_best_so_far(notebook: Open) ->
     assert 12 < page.ask("scope.run.lanes[0].generated") < 200
     view = wait_drawn(page)
     assert view["edges"] == len({key for one in chosen for key in one["path"]})
-    is_pool(view, page.ask("replay.pool(scope.run)"))
+    is_live(view, page.ask("replay.live(scope.run)"))
+    became = {one["key"]: f"★ {sequence}" for sequence, one in enumerate(chosen, 1)}
+    assert {row["key"]: row["mark"] for row in view["live"] if row["key"] in became} == became

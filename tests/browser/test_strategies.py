@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from playwright.sync_api import expect
 
 from live_jupyter import Notebook, Open, until
@@ -34,9 +33,9 @@ def tiny(kind: str = "llama", attn: str = "sdpa", **options: object) -> str:
 
 
 def nasty(page_of: Open, strategy: str, **options: object) -> Notebook:
-    """Run a model that says markup; a page that takes it for markup fails the test."""
+    """Run a model that says markup, and wait until all of it is shown."""
     page = page_of(NASTY.format(strategy=strategy, options=", ".join(f"{k}={v!r}" for k, v in options.items())))
-    page.page.on("dialog", lambda dialog: pytest.fail(f"a token ran as script: {dialog.message}"))
+    page.page.evaluate("() => { window.alert = () => { window.ranAsScript = true; }; }")
     page.run_cell(0)
     generate(page)
     wait_over(page)
@@ -46,6 +45,7 @@ def nasty(page_of: Open, strategy: str, **options: object) -> Notebook:
 def is_text(page: Notebook) -> None:
     """Check that the markup is read and does not act."""
     page.page.wait_for_timeout(300)
+    assert page.page.evaluate("() => window.ranAsScript") is None
     assert page.scope.locator("img, script, s:not([aria-hidden])").count() == 0
     expect(page.scope.get_by_text(EVIL).first).to_be_attached()
 
