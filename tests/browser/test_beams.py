@@ -94,7 +94,7 @@ def test_a_search_of_the_demo_model_shows_what_it_does_and_did(notebook: Open) -
     generate(page)
     until(lambda: page.scope.locator(".gs-bcell").count() > 4, what="for the tree")
     early = set(shown(page)["cells"])
-    until(lambda: page.ask("scope.run.status().generated > 18"), 120, "for some steps")
+    until(lambda: page.ask("scope.run is not None and scope.run.status().generated > 18"), 120, "for some steps")
     page.scope.get_by_role("button", name="Pause").click()
     until(lambda: page.ask("scope.run.state") == "paused")
     view = wait_drawn(page)
@@ -140,7 +140,7 @@ def test_a_search_outlasts_reloads_of_the_page(notebook: Open) -> None:
     # Our own line to the kernel takes a while to open.
     assert page.ask("scope.state") == "idle"
     generate(page)
-    until(lambda: page.ask("scope.run.status().generated > 12"), what="for some steps")
+    until(lambda: page.ask("scope.run is not None and scope.run.status().generated > 12"), what="for some steps")
     page.scope.get_by_role("button", name="Pause").click()
     until(lambda: page.ask("scope.run.state") == "paused")
     before = wait_drawn(page)
@@ -168,7 +168,7 @@ def test_stop_in_the_middle_of_a_search_gives_its_best_so_far(notebook: Open) ->
     # Our own line to the kernel takes a while to open.
     assert page.ask("scope.state") == "idle"
     generate(page)
-    until(lambda: page.ask("scope.run.status().generated > 12"), what="for some steps")
+    until(lambda: page.ask("scope.run is not None and scope.run.status().generated > 12"), what="for some steps")
     page.scope.get_by_role("button", name="Stop").click()
     wait_over(page)
     assert page.ask("scope.run.state") == "stopped"
