@@ -98,8 +98,8 @@ def observe(
     ``custom_generate`` with a callable is public in transformers 5.24; it makes ``generate`` drop ``streamer=``,
     ``assistant_model=``, and ``tokenizer=`` (so pass stop strings as a ``StopStringCriteria``).
 
-    Early exit (``assistant_early_exit=``) lowers the model's own layer count while it drafts, so such a generation
-    must not share its model with another thread; the count is restored also when drafting fails.
+    Early exit (``assistant_early_exit=``) lowers the model's own layer count while it drafts. Where other threads use
+    the model, run it on a view, ``view_of(model).generate(...)``; the count is restored also when drafting fails.
 
     When ``generate`` raises before it decodes (a bad argument), streamers are ended once the returned dict is gone.
     Where something keeps it, as a notebook keeps its last error, only a reader's ``timeout`` helps.

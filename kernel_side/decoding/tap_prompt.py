@@ -29,6 +29,11 @@ def attention_implementation(model: PreTrainedModel) -> str:
     return str(model.config._attn_implementation)
 
 
+def is_recurrent(model: PreTrainedModel) -> bool:
+    """Return whether a model carries a state that cannot take several tokens at once, nor go back."""
+    return bool(model._is_stateful)  # noqa: SLF001 - no public name says so (transformers 5.24)
+
+
 def check_fields_of_model(model: PreTrainedModel, fields: frozenset[Field]) -> None:
     """Refuse what this model cannot give.
 
@@ -153,7 +158,7 @@ def prompt_logits(
         Shape ``(batch, positions, vocabulary)``, consecutive slices.
     """
     length = input_ids.shape[1]
-    if model._is_stateful:  # noqa: SLF001 - a recurrent state cannot take several tokens at once (transformers 5.24)
+    if is_recurrent(model):
         chunk = length
     cache = None
     for start in range(0, length, chunk):

@@ -88,7 +88,7 @@ class InProcessJob:
             told_to_stop = not recorder.over and checkpoint()
             return told_to_stop
 
-        model = view_of(self.engine.model, **plan.view) if plan.view else self.engine.model
+        model = self.engine.model if plan.view is None else view_of(self.engine.model, **plan.view)
         output = model.generate(
             **self._inputs(),
             **settings.generate_kwargs(),

@@ -16,7 +16,7 @@ from ..decoding.diverse_beam import DiverseBeamSearch
 from ..decoding.dola import DoLa
 from ..decoding.early_exit import can_exit_early
 from ..decoding.own_loop import LoopSettingsError, OwnLoop
-from ..decoding.tap_prompt import attention_implementation
+from ..decoding.tap_prompt import attention_implementation, is_recurrent
 from ..request import Problem, Request, Settings, SettingsError
 from ..settings import Assisted, Contrastive, DiverseBeam, Dola, EarlyExit, Guidance
 
@@ -49,15 +49,16 @@ class Plan:
     loop : OwnLoop or None
         In place of the library's.
     draft : Draft or None
-    view : dict
-        What a view of the model must have changed, see :func:`~genscope.kernel_side.decoding.model_view.view_of`.
+    view : dict or None
+        What a view of the model must have changed, see :func:`~genscope.kernel_side.decoding.model_view.view_of`; None
+        where the model itself will do.
     draft_view : dict
         The same of the draft model.
     """
 
     loop: OwnLoop | None = None
     draft: Draft | None = None
-    view: dict[str, Any] = field(default_factory=dict)
+    view: dict[str, Any] | None = None
     draft_view: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,8 +75,7 @@ def unavailable(model: Any, draft: Draft | None) -> dict[str, str]:
         name = chosen.model_fields["strategy"].default
         if model.config.is_encoder_decoder and chosen in _ONLY_DECODERS:
             reasons[name] = f"needs a decoder-only model, and {type(model).__name__} has an encoder"
-        elif model._is_stateful and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):  # noqa: SLF001 - see below
-            # transformers 5.24 refuses these for a state that cannot be taken back or picked from.
+        elif is_recurrent(model) and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):
             reasons[name] = f"needs a cache that can go back, and {type(model).__name__} is recurrent"
         elif chosen is EarlyExit and not can_exit_early(model):
             reasons[name] = f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
@@ -112,15 +112,25 @@ def make_plan(request: Request, model: Any, draft: Draft | None) -> Plan:
     problems = list(_problems(request, model))
     if problems:
         raise SettingsError(problems)
-    view: dict[str, Any] = {}
-    if (settings.attention or "attentions" in settings.keep) and attention_implementation(model) != "eager":
-        view["attention"] = "eager"
+    view = _view(settings, model)
     if isinstance(settings, Assisted):
         return Plan(draft=draft, view=view, draft_view=_drafting(settings))
     if isinstance(settings, EarlyExit):
         # On a view: the library lowers the model's own layer count while it drafts.
-        return Plan(view=view | _drafting(settings))
+        return Plan(view=(view or {}) | _drafting(settings))
     return Plan(loop=_loop(settings, model), view=view)
+
+
+def _view(settings: Settings, model: Any) -> dict[str, Any] | None:
+    """Return what a run that looks into the model needs changed.
+
+    Always a view: on a model whose states are asked for, transformers 5.24 leaves hooks behind.
+    """
+    kept = {"attentions", "hidden_states"}.intersection(settings.keep)
+    if not kept and not settings.attention and not settings.logit_lens:
+        return None
+    switched = (settings.attention or "attentions" in kept) and attention_implementation(model) != "eager"
+    return {"attention": "eager"} if switched else {}
 
 
 def _problems(request: Request, model: Any) -> list[Problem]:

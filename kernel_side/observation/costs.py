@@ -118,10 +118,8 @@ def _time_steps(model: Any, inputs: dict[str, torch.Tensor], steps: int, states:
     moments: list[float] = []
     timer: OutputStreamer = OutputStreamer(lambda step: moments.append(step.seconds), fields=())
     settings = Greedy(max_new_tokens=steps + 2, stop_at_eos=False).generate_kwargs()
-    # One row is never padded; naming any token keeps the library from warning.
-    pad = {"pad_token_id": 0} if model.generation_config.pad_token_id is None else {}
     observing = observe(timer) if states is None else observe(timer, states)
-    model.generate(**inputs, **settings, **pad, **observing)
+    model.generate(**inputs, **settings, **observing)
     return [after - before for before, after in pairwise(moments[1:])]
 
 

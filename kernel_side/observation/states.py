@@ -52,8 +52,6 @@ class States(StepStreamer):
         Seconds spent in here so far, by the generating thread.
     """
 
-    follows_rows = True
-
     def __init__(self, lanes: int, *, attention: bool, hidden: bool) -> None:
         wanted: dict[Field, bool] = {"attentions": attention, "hidden_states": hidden}
         self.fields = frozenset(name for name, want in wanted.items() if want)

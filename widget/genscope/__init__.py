@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from genscope.kernel_side.decoding.contrastive import ContrastiveSearch as ContrastiveSearch
     from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch as DiverseBeamSearch
     from genscope.kernel_side.decoding.dola import DoLa as DoLa
+    from genscope.kernel_side.decoding.model_view import view_of as view_of
     from genscope.kernel_side.decoding.observe import observe as observe
     from genscope.kernel_side.engines.in_process import InProcessEngine as InProcessEngine
     from genscope.kernel_side.models import load_model as load_model
@@ -50,6 +51,7 @@ _HOME = {
     "load_model": "genscope.kernel_side.models",
     "make_settings": "genscope.kernel_side.request",
     "observe": "genscope.kernel_side.decoding.observe",
+    "view_of": "genscope.kernel_side.decoding.model_view",
 }
 """Where each public name is defined."""
 
@@ -75,6 +77,7 @@ __all__ = [
     "load_model",
     "make_settings",
     "observe",
+    "view_of",
 ]
 
 

@@ -61,13 +61,17 @@ export function hypotheses(shown) {
 function table(title, n, heads, most, meaning, rows) {
   return html`<section class="gs-bhyps" aria-label=${`${title} hypotheses`}>
     <h4>${title} <span>${n === 0 ? "none" : n}</span></h4>
-    <div class="gs-brows" style="--rows:${most}" tabindex="0" role="group" aria-label=${`${title} hypotheses`}
-      data-lm-suppress-shortcuts="true">
-      <table>
-        <thead><tr>${heads.map((head) => html`<th scope="col" title=${head === "score" ? meaning : nothing}>${head}</th>`)}</tr></thead>
-        <tbody>${rows}</tbody>
-      </table>
-    </div>
+    ${
+      n === 0
+        ? nothing
+        : html`<div class="gs-brows" style="--rows:${most}" tabindex="0" role="group" aria-label=${`${title} hypotheses`}
+            data-lm-suppress-shortcuts="true">
+            <table>
+              <thead><tr>${heads.map((head) => html`<th scope="col" title=${head === "score" ? meaning : nothing}>${head}</th>`)}</tr></thead>
+              <tbody>${rows}</tbody>
+            </table>
+          </div>`
+    }
   </section>`;
 }
 
