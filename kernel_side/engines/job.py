@@ -14,7 +14,7 @@ from ..observation.states import States
 from ..record.recorder import Clock, Recorder
 from ..record.recording import Lane, Recording
 from ..request import Observable, Request
-from ..settings import Contrastive, Guidance
+from ..settings import Guidance
 from .base import Outcome, Progress
 from .inputs import pad_together, tokenize
 from .plan import Plan
@@ -43,7 +43,7 @@ class InProcessJob:
             sources=len(prompts) if self._encoder else 0,
             alternatives=settings.alternatives,
             prompt_probabilities=settings.prompt_probabilities,
-            scores_are_logits=not isinstance(settings, Contrastive),
+            scores_are_logits=plan.loop is None or plan.loop.scores_are_logits,
         )
         lanes = tuple(
             Lane(

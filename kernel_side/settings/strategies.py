@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from ..problems import Problem
-from .parts import BeamSettings, DraftSettings, Penalties, Sampling, Several, SometimesSampling, setting
+from .families import BeamSettings, DraftSettings, Several, SometimesSampling
+from .parts import Penalties, Sampling, setting
 
 __all__ = [
     "Assisted",
