@@ -127,7 +127,8 @@ def _view(settings: Settings, model: Any) -> dict[str, Any] | None:
     Always a view: on a model whose states are asked for, transformers 5.24 leaves hooks behind.
     """
     kept = {"attentions", "hidden_states"}.intersection(settings.keep)
-    if not kept and not settings.attention and not settings.logit_lens:
+    by_loop = isinstance(settings, (Contrastive, Dola))  # which compare hidden states themselves
+    if not by_loop and not kept and not settings.attention and not settings.logit_lens:
         return None
     switched = (settings.attention or "attentions" in kept) and attention_implementation(model) != "eager"
     return {"attention": "eager"} if switched else {}

@@ -344,15 +344,26 @@ def test_attentions_are_kept_of_a_model_that_gives_none() -> None:
     assert on.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("settings", [{"logit_lens": True}, {"attention": True}, {"keep": ["hidden_states"]}])
-def test_looking_into_a_model_leaves_nothing_on_it(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logit_lens": True},
+        {"attention": True},
+        {"keep": ["hidden_states"]},
+        *({"strategy": name} | CHANGES.get(name, {}) for name in NAMES),
+    ],
+    ids=str,
+)
+def test_a_run_leaves_nothing_on_the_model(settings: dict[str, Any]) -> None:
     def hooks(module: torch.nn.Module) -> list[int]:
         return [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules()]
 
-    on = engine("llama")
-    before = hooks(on.model), sorted(vars(on.model))
-    Run(on, request("greedy", **settings)).wait(60)
-    assert (hooks(on.model), sorted(vars(on.model))) == before
+    on = engine("llama", assistant=True)
+    assert on.draft is not None
+    models = on.model, on.draft.model
+    before = [(hooks(model), sorted(vars(model))) for model in models]
+    Run(on, Request.make(PROMPTS[0], settings, max_new_tokens=2)).wait(60)
+    assert [(hooks(model), sorted(vars(model))) for model in models] == before
 
 
 def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
