@@ -123,6 +123,8 @@ class Recorder(StepStreamer):
         self._rows = rows  # of the batch
         # Of each step of a beam search: its time, and by row and token the measures of its candidates.
         self._beam_steps: list[tuple[float, dict[tuple[int, int], Measures]]] = []
+        # Candidates of a beam search that continue a beam that held nothing: prompt, step, candidate.
+        self._fillers: set[tuple[int, int, int]] = set()
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -255,6 +257,9 @@ class Recorder(StepStreamer):
                 BeamCandidate(token, writer.text_of(token), parent - prompt * beams, _score(score), stops)
                 for (parent, token), score, stops in zip(own_keys, *columns, strict=True)
             )
+            self._fillers.update(
+                (prompt, output.step, place) for place, one in enumerate(candidates) if one.score is None
+            )
             pool = (output.finished, output.finished_steps, output.finished_candidates, output.finished_scores)
             self.beams.append(
                 BeamStep(
@@ -264,7 +269,7 @@ class Recorder(StepStreamer):
                     live=tuple(output.live[prompt].tolist()),
                     live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
                     finished=tuple(
-                        FinishedBeam(step, candidate, score)
+                        FinishedBeam(step, candidate, None if (prompt, step, candidate) in self._fillers else score)
                         for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
                         if taken
                     ),
@@ -279,15 +284,10 @@ class Recorder(StepStreamer):
             parents = output.beam_indices[row].tolist()[:length]
             for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
                 writer.append(token, "generated", measures[parent, token], seconds)
-            self.choices.append(
-                BeamChoice(
-                    lane=row,
-                    prompt=row * prompts // self._rows,
-                    step=int(output.steps[row]),
-                    candidate=int(output.candidates[row]),
-                    score=float(output.scores[row]),
-                )
-            )
+            prompt, step, candidate = row * prompts // self._rows, int(output.steps[row]), int(output.candidates[row])
+            nothing = step < 0 or (prompt, step, candidate) in self._fillers
+            score = None if nothing else float(output.scores[row])
+            self.choices.append(BeamChoice(lane=row, prompt=prompt, step=step, candidate=candidate, score=score))
         self._beam_steps.clear()
 
     def _measure(self, logits: torch.Tensor, scores: torch.Tensor, tokens: torch.Tensor) -> list[Measures]:

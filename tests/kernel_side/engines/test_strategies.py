@@ -211,6 +211,19 @@ def test_beam_steps_replay_to_the_returned_sequences(name: str, kind: str) -> No
         assert choice.score == pytest.approx(total / len(path), abs=1e-6)
 
 
+def test_what_a_search_fills_up_with_has_no_score() -> None:
+    on = engine("llama")
+    on.model.generation_config.suppress_tokens = list(range(4, on.model.config.vocab_size))  # leaves four tokens
+    run = Run(on, request("beam", num_beams=8, num_return_sequences=8, max_new_tokens=1)).wait(60)
+    choices = run.recording.choices
+    assert [choice.score is None for choice in choices] == 4 * [False] + 4 * [True]
+    assert [choice.step for choice in choices] == 7 * [0] + [-1]  # three are copies, for the last there is nothing
+    assert run.output.sequences_scores is None  # not asked for
+    [step] = run.recording.beams
+    assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
+    assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
 @pytest.mark.parametrize("name", ["assisted", "prompt_lookup", "early_exit"])
 @pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "top_k": 20}])
 def test_rounds_add_up(name: str, sampling: dict[str, Any]) -> None:
