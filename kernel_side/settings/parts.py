@@ -53,7 +53,6 @@ _NEUTRAL: dict[str, Any] = {
     # end it at another place,
     "max_time": None,
     "stop_strings": None,
-    "min_length": 0,
     # or cut candidates.
     "top_h": None,
     "epsilon_cutoff": 0.0,
@@ -196,6 +195,8 @@ class Common(BaseModel):
             "max_new_tokens": self.max_new_tokens,
             "min_new_tokens": self.min_new_tokens or None,
             **_NEUTRAL,
+            # The library warns of both, and then heeds min_new_tokens.
+            "min_length": None if self.min_new_tokens else 0,
             **_NO_SAMPLING,
         }
         if not self.stop_at_eos:

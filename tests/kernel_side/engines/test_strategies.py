@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, get_args
@@ -222,6 +223,17 @@ def test_what_a_search_fills_up_with_has_no_score() -> None:
     [step] = run.recording.beams
     assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
     assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
+def test_the_least_tokens_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    library = logging.getLogger("transformers.generation.utils")
+    library.addHandler(caplog.handler)
+    try:
+        run = Run(engine("llama"), request("greedy", min_new_tokens=3, stop_at_eos=True)).wait(60)
+    finally:
+        library.removeHandler(caplog.handler)
+    assert run.state == "finished"
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["assisted", "prompt_lookup", "early_exit"])
