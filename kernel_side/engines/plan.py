@@ -153,7 +153,9 @@ def _problems(request: Request, model: Any) -> list[Problem]:
 
 def _drafting(settings: Assisted | EarlyExit) -> dict[str, Any]:
     """Return what the library reads from the drafting model's own generation config (transformers 5.24)."""
-    return {
+    # What a run leaves unset it takes from there, too: a stop string, say, or another decoding loop.
+    unset = {name: None for name, value in settings.generate_kwargs().items() if value is None}
+    return unset | {
         "num_assistant_tokens": settings.num_assistant_tokens,
         "assistant_confidence_threshold": settings.assistant_confidence_threshold,
         "num_assistant_tokens_schedule": "constant",

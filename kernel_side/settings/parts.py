@@ -53,6 +53,11 @@ _NEUTRAL: dict[str, Any] = {
     # end it at another place,
     "max_time": None,
     "stop_strings": None,
+    "exponential_decay_length_penalty": None,
+    # change scores by other rules than ours,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "renormalize_logits": False,
     # or cut candidates.
     "top_h": None,
     "epsilon_cutoff": 0.0,

@@ -274,6 +274,34 @@ def test_drafts_are_as_long_as_the_setting_says() -> None:
     assert on.draft.model.generation_config.to_dict() == before
 
 
+@pytest.mark.parametrize("name", ["assisted", "early_exit"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"stop_strings": ["e"]},
+        {"penalty_alpha": 0.3},
+        {"dola_layers": "low"},
+        {"max_time": 0.0},
+        {"guidance_scale": 3.0},
+        {"prompt_lookup_num_tokens": 1},
+    ],
+    ids=str,
+)
+def test_the_drafting_model_s_own_defaults_change_no_draft(name: str, hidden: dict[str, Any]) -> None:
+    on = engine("llama", assistant=name == "assisted")
+    drafting = on.draft.model if on.draft else on.model
+
+    def drafts() -> list[list[int]]:
+        run = Run(on, request(name)).wait(60)
+        return [[draft.id for draft in one.drafts] for one in run.recording.rounds]
+
+    before = drafts()
+    assert any(before)
+    for field, value in hidden.items():
+        setattr(drafting.generation_config, field, value)
+    assert drafts() == before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name: str) -> None:
     on = engine("llama", assistant=True)
