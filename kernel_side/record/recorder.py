@@ -89,7 +89,7 @@ class Recorder(StepStreamer):
     first, last : float or None
         Seconds by the clock at the first step and at the last one.
     over : bool
-        Whether the last step ended all rows.
+        Whether the last step ended all rows; of a beam search, which may end by its own estimate too, all candidates.
     """
 
     def __init__(
@@ -245,6 +245,7 @@ class Recorder(StepStreamer):
         tokens, parents = output.candidate_tokens.flatten(), output.candidate_parents.flatten()
         measures = self._measure(logits[parents], scores[parents], tokens)
         keys = list(zip(parents.tolist(), tokens.tolist(), strict=True))
+        self.over = bool(output.candidate_stops.all())
         self._beam_steps.append((self._lap(output.seconds), dict(zip(keys, measures, strict=True))))
         beams = output.live.shape[1]
         for prompt in range(prompts):

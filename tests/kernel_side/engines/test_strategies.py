@@ -321,6 +321,26 @@ def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name:
     assert whole.record.ids() == plain(on.model, PROMPTS[:1], name)[0].tolist()
 
 
+@pytest.mark.parametrize("name", ["beam", "diverse_beam"])
+def test_a_search_that_is_stopped_is_not_finished_however_its_best_ended(name: str) -> None:
+    on = engine("llama")
+    settings = {"early_stopping": "never", "max_new_tokens": 40, "stop_at_eos": True}
+    # Among these tokens are the ends of some hypotheses, and the search goes on for better ones.
+    on.model.generation_config.eos_token_id = list(range(0, 300, 2))
+    run = Run(on, request(name, **settings), paused=True)
+    until(lambda: run.state == "paused")
+    run.stop()
+    run.wait(30)
+    assert run.lanes[0].record[-1].id in on.eos_ids()
+    assert (run.state, run.whys) == ("stopped", (None,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_is_asked_to_step_on_behind_the_last_token(name: str) -> None:
+    run = Run(engine("llama", assistant=True), request(name, max_new_tokens=1), paused=True).wait(30)
+    assert (run.state, run.whys) == ("finished", ("length",))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failure_in_the_middle_keeps_what_came_and_the_model_usable(name: str) -> None:
     on = engine("llama", assistant=True)
