@@ -139,6 +139,8 @@ class InProcessJob:
 
     def _why(self, lane: Lane, told_to_stop: bool) -> str | None:
         settings = self.request.settings
+        if told_to_stop and settings.searches:
+            return None  # also where its best so far had ended: a better one might have come
         if lane.generated and settings.stop_at_eos and lane.record[-1].id in self.engine.eos_ids():
             return "eos"
         found = found_in(lane.record, settings.stop_strings)

@@ -127,7 +127,8 @@ def _view(settings: Settings, model: Any) -> dict[str, Any] | None:
     Always a view: on a model whose states are asked for, transformers 5.24 leaves hooks behind.
     """
     kept = {"attentions", "hidden_states"}.intersection(settings.keep)
-    if not kept and not settings.attention and not settings.logit_lens:
+    by_loop = isinstance(settings, (Contrastive, Dola))  # which compare hidden states themselves
+    if not by_loop and not kept and not settings.attention and not settings.logit_lens:
         return None
     switched = (settings.attention or "attentions" in kept) and attention_implementation(model) != "eager"
     return {"attention": "eager"} if switched else {}
@@ -152,7 +153,9 @@ def _problems(request: Request, model: Any) -> list[Problem]:
 
 def _drafting(settings: Assisted | EarlyExit) -> dict[str, Any]:
     """Return what the library reads from the drafting model's own generation config (transformers 5.24)."""
-    return {
+    # What a run leaves unset it takes from there, too: a stop string, say, or another decoding loop.
+    unset = {name: None for name, value in settings.generate_kwargs().items() if value is None}
+    return unset | {
         "num_assistant_tokens": settings.num_assistant_tokens,
         "assistant_confidence_threshold": settings.assistant_confidence_threshold,
         "num_assistant_tokens_schedule": "constant",

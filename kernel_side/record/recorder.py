@@ -86,7 +86,7 @@ class Recorder(StepStreamer):
     first, last : float or None
         Seconds by the clock at the first step and at the last one.
     over : bool
-        Whether the last step ended all rows.
+        Whether the last step ended all rows; of a beam search, which may end by its own estimate too, all candidates.
     """
 
     def __init__(
@@ -143,6 +143,7 @@ class Recorder(StepStreamer):
             logits, scores = _distributions(output.logits, output.scores)
             tokens, parents = output.candidate_tokens.flatten(), output.candidate_parents.flatten()
             measures = self._measure(logits[parents], scores[parents], tokens)
+            self.over = bool(output.candidate_stops.all())
             self._search.step(output, measures, self._lap(output.seconds), self._rows)
         elif isinstance(output, BeamResult):
             self._search.end(output)

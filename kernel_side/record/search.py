@@ -27,6 +27,7 @@ class _Link:
 
     before: _Link | None
     token: int
+    score: float | None
     measures: Measures
     seconds: float
 
@@ -77,20 +78,28 @@ class Search:
         for prompt, first in enumerate(self._first):
             if first >= len(self._writers):
                 break  # no sequence of this prompt is recorded
-            step = _row(output, prompt, beams, self._writers[first])
-            self.steps.append(step)
+            candidates = _candidates(output, prompt, beams, self._writers[first])
             of_prompt = measures[prompt * kept : (prompt + 1) * kept]
             links = [
-                _Link(self._live[prompt][candidate.beam], candidate.id, numbers, seconds)
-                for candidate, numbers in zip(step.candidates, of_prompt, strict=True)
+                _Link(self._live[prompt][one.beam], one.id, one.score, numbers, seconds)
+                for one, numbers in zip(candidates, of_prompt, strict=True)
             ]
-            held = self._held[prompt]
-            pool = {(one.step, one.candidate) for one in step.finished}
+            newest = {(output.step, place): link for place, link in enumerate(links)}
+            known = self._held[prompt] | newest
+            pool = _pool(output, prompt)
+            step = BeamStep(
+                prompt=prompt,
+                step=output.step,
+                candidates=candidates,
+                live=tuple(output.live[prompt].tolist()),
+                live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
+                finished=tuple(
+                    FinishedBeam(*name, None if known[name].score is None else score) for name, score in pool.items()
+                ),
+            )
+            self.steps.append(step)
             # A search that is stopped now may choose any candidate of this step.
-            self._held[prompt] = {
-                **{name: link for name, link in held.items() if name in pool},
-                **{(step.step, index): link for index, link in enumerate(links)},
-            }
+            self._held[prompt] = {name: known[name] for name in pool} | newest
             self._live[prompt] = [links[index] for index in step.live]
 
     def end(self, output: BeamResult) -> None:
@@ -98,8 +107,10 @@ class Search:
         for row, writer in enumerate(self._writers):
             prompt = max(index for index, first in enumerate(self._first) if first <= row)
             step, candidate = int(output.steps[row]), int(output.candidates[row])
-            self.choices.append(BeamChoice(row, prompt, step, candidate, float(output.scores[row])))
             link = self._held[prompt].get((step, candidate))
+            # A copy that the search fills up with has tokens, but no score.
+            score = None if link is None or link.score is None else float(output.scores[row])
+            self.choices.append(BeamChoice(lane=row, prompt=prompt, step=step, candidate=candidate, score=score))
             chain = []
             while link is not None:
                 chain.append(link)
@@ -109,24 +120,22 @@ class Search:
         self._live, self._held = [], []
 
 
-def _row(output: BeamStepOutput, prompt: int, beams: int, writer: RowWriter) -> BeamStep:
+def _candidates(output: BeamStepOutput, prompt: int, beams: int, writer: RowWriter) -> tuple[BeamCandidate, ...]:
     columns = (output.candidate_tokens, output.candidate_parents, output.candidate_scores, output.candidate_stops)
-    pool = (output.finished, output.finished_steps, output.finished_candidates, output.finished_scores)
-    return BeamStep(
-        prompt=prompt,
-        step=output.step,
-        candidates=tuple(
-            BeamCandidate(token, writer.text_of(token), parent - prompt * beams, _score(score), stops)
-            for token, parent, score, stops in zip(*(column[prompt].tolist() for column in columns), strict=True)
-        ),
-        live=tuple(output.live[prompt].tolist()),
-        live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
-        finished=tuple(
-            FinishedBeam(step, candidate, score)
-            for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
-            if taken
-        ),
+    return tuple(
+        BeamCandidate(token, writer.text_of(token), parent - prompt * beams, _score(score), stops)
+        for token, parent, score, stops in zip(*(column[prompt].tolist() for column in columns), strict=True)
     )
+
+
+def _pool(output: BeamStepOutput, prompt: int) -> dict[tuple[int, int], float]:
+    """Return the scores in the pool, the best first, by step and candidate."""
+    columns = (output.finished, output.finished_steps, output.finished_candidates, output.finished_scores)
+    return {
+        (step, candidate): score
+        for taken, step, candidate, score in zip(*(column[prompt].tolist() for column in columns), strict=True)
+        if taken
+    }
 
 
 def _score(score: float) -> float | None:

@@ -43,7 +43,11 @@ _NEUTRAL: dict[str, Any] = {
     # end it at another place,
     "max_time": None,
     "stop_strings": None,
-    "min_length": 0,
+    "exponential_decay_length_penalty": None,
+    # change scores by other rules than ours,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "renormalize_logits": False,
     # or cut candidates.
     "top_h": None,
     "epsilon_cutoff": 0.0,
@@ -186,6 +190,8 @@ class Common(BaseModel):
             "max_new_tokens": self.max_new_tokens,
             "min_new_tokens": self.min_new_tokens or None,
             **_NEUTRAL,
+            # The library warns of both, and then heeds min_new_tokens.
+            "min_length": None if self.min_new_tokens else 0,
             **_NO_SAMPLING,
         }
         if not self.stop_at_eos:

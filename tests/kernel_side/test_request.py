@@ -169,6 +169,8 @@ def test_generate_arguments() -> None:
         "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
         "num_beam_groups": None, "guidance_scale": None,
         "max_time": None, "stop_strings": None, "min_length": 0,
+        "exponential_decay_length_penalty": None, "encoder_repetition_penalty": 1.0,
+        "encoder_no_repeat_ngram_size": 0, "renormalize_logits": False,
         "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
     }  # fmt: skip
     sample = make_settings(strategy="sample", temperature=0.5, top_k=3, min_p=0.1, stop_at_eos=False).generate_kwargs()

@@ -595,6 +595,8 @@ HIDDEN: dict[str, Any] = {
     "top_h": 0.3,
     "epsilon_cutoff": 0.5,
     "eta_cutoff": 0.5,
+    "encoder_repetition_penalty": 3.0,
+    "exponential_decay_length_penalty": (1, 5.0),
     "output_scores": True,
     "output_hidden_states": True,
 }

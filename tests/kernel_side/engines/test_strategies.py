@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, get_args
@@ -211,6 +212,30 @@ def test_beam_steps_replay_to_the_returned_sequences(name: str, kind: str) -> No
         assert choice.score == pytest.approx(total / len(path), abs=1e-6)
 
 
+def test_what_a_search_fills_up_with_has_no_score() -> None:
+    on = engine("llama")
+    on.model.generation_config.suppress_tokens = list(range(4, on.model.config.vocab_size))  # leaves four tokens
+    run = Run(on, request("beam", num_beams=8, num_return_sequences=8, max_new_tokens=1)).wait(60)
+    choices = run.recording.choices
+    assert [choice.score is None for choice in choices] == 4 * [False] + 4 * [True]
+    assert [choice.step for choice in choices] == 7 * [0] + [-1]  # three are copies, for the last there is nothing
+    assert run.output.sequences_scores is None  # not asked for
+    [step] = run.recording.beams
+    assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
+    assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
+def test_the_least_tokens_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    library = logging.getLogger("transformers.generation.utils")
+    library.addHandler(caplog.handler)
+    try:
+        run = Run(engine("llama"), request("greedy", min_new_tokens=3, stop_at_eos=True)).wait(60)
+    finally:
+        library.removeHandler(caplog.handler)
+    assert run.state == "finished"
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("name", ["assisted", "prompt_lookup", "early_exit"])
 @pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "top_k": 20}])
 def test_rounds_add_up(name: str, sampling: dict[str, Any]) -> None:
@@ -249,6 +274,34 @@ def test_drafts_are_as_long_as_the_setting_says() -> None:
     assert on.draft.model.generation_config.to_dict() == before
 
 
+@pytest.mark.parametrize("name", ["assisted", "early_exit"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"stop_strings": ["e"]},
+        {"penalty_alpha": 0.3},
+        {"dola_layers": "low"},
+        {"max_time": 0.0},
+        {"guidance_scale": 3.0},
+        {"prompt_lookup_num_tokens": 1},
+    ],
+    ids=str,
+)
+def test_the_drafting_model_s_own_defaults_change_no_draft(name: str, hidden: dict[str, Any]) -> None:
+    on = engine("llama", assistant=name == "assisted")
+    drafting = on.draft.model if on.draft else on.model
+
+    def drafts() -> list[list[int]]:
+        run = Run(on, request(name)).wait(60)
+        return [[draft.id for draft in one.drafts] for one in run.recording.rounds]
+
+    before = drafts()
+    assert any(before)
+    for field, value in hidden.items():
+        setattr(drafting.generation_config, field, value)
+    assert drafts() == before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name: str) -> None:
     on = engine("llama", assistant=True)
@@ -266,6 +319,26 @@ def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name:
     assert on.model.config.to_dict() == before
     whole = Run(on, request(name)).wait(60)
     assert whole.record.ids() == plain(on.model, PROMPTS[:1], name)[0].tolist()
+
+
+@pytest.mark.parametrize("name", ["beam", "diverse_beam"])
+def test_a_search_that_is_stopped_is_not_finished_however_its_best_ended(name: str) -> None:
+    on = engine("llama")
+    settings = {"early_stopping": "never", "max_new_tokens": 40, "stop_at_eos": True}
+    # Among these tokens are the ends of some hypotheses, and the search goes on for better ones.
+    on.model.generation_config.eos_token_id = list(range(0, 300, 2))
+    run = Run(on, request(name, **settings), paused=True)
+    until(lambda: run.state == "paused")
+    run.stop()
+    run.wait(30)
+    assert run.lanes[0].record[-1].id in on.eos_ids()
+    assert (run.state, run.whys) == ("stopped", (None,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_is_asked_to_step_on_behind_the_last_token(name: str) -> None:
+    run = Run(engine("llama", assistant=True), request(name, max_new_tokens=1), paused=True).wait(30)
+    assert (run.state, run.whys) == ("finished", ("length",))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -344,15 +417,26 @@ def test_attentions_are_kept_of_a_model_that_gives_none() -> None:
     assert on.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("settings", [{"logit_lens": True}, {"attention": True}, {"keep": ["hidden_states"]}])
-def test_looking_into_a_model_leaves_nothing_on_it(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logit_lens": True},
+        {"attention": True},
+        {"keep": ["hidden_states"]},
+        *({"strategy": name} | CHANGES.get(name, {}) for name in NAMES),
+    ],
+    ids=str,
+)
+def test_a_run_leaves_nothing_on_the_model(settings: dict[str, Any]) -> None:
     def hooks(module: torch.nn.Module) -> list[int]:
         return [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules()]
 
-    on = engine("llama")
-    before = hooks(on.model), sorted(vars(on.model))
-    Run(on, request("greedy", **settings)).wait(60)
-    assert (hooks(on.model), sorted(vars(on.model))) == before
+    on = engine("llama", assistant=True)
+    assert on.draft is not None
+    models = on.model, on.draft.model
+    before = [(hooks(model), sorted(vars(model))) for model in models]
+    Run(on, Request.make(PROMPTS[0], settings, max_new_tokens=2)).wait(60)
+    assert [(hooks(model), sorted(vars(model))) for model in models] == before
 
 
 def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
