@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
@@ -60,6 +60,11 @@ def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
     tokenizer.padding_side = "left" if left else "right"
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def recurrent_model() -> PreTrainedModel:
+    config = MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4, eos_token_id=1)
+    return MambaForCausalLM(config).eval()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -392,6 +397,30 @@ def test_a_draft_model_with_another_vocabulary_needs_its_tokenizer() -> None:
     on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), draft)
     with pytest.raises(SettingsError, match=r"draft model has 310 tokens and the model 300: .*its tokenizer\)"):
         Run(on, request("assisted"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "draft", "reason"),
+    [
+        (
+            "t5",
+            "llama",
+            r"needs a draft model of the same kind, and LlamaForCausalLM has no encoder, which this model has\.",
+        ),
+        (
+            "llama",
+            "t5",
+            r"needs a draft model of the same kind, and T5ForConditionalGeneration has an encoder, which this model",
+        ),
+        ("llama", "mamba", r"needs a draft model with a cache that can go back, and MambaForCausalLM is recurrent"),
+    ],
+)
+def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason: str) -> None:
+    drafting = recurrent_model() if draft == "mamba" else tiny_model(draft)
+    on = InProcessEngine(tiny_model(kind), tiny_tokenizer(), drafting)
+    with pytest.raises(SettingsError, match=reason):
+        Run(on, request("assisted"))
+    assert "assisted" in on.unavailable()
 
 
 def test_guidance_goes_away_from_the_negative_prompt() -> None:
