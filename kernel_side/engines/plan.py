@@ -87,6 +87,12 @@ def unavailable(model: Any, draft: Draft | None) -> dict[str, str]:
 def _unfit(model: Any, draft: Draft | None) -> str | None:
     if draft is None:
         return "needs a draft model: give a small one with the same tokenizer as assistant="
+    has_encoder, name = draft.model.config.is_encoder_decoder, type(draft.model).__name__
+    if has_encoder != model.config.is_encoder_decoder:
+        which = "has an encoder, which this model has not" if has_encoder else "has no encoder, which this model has"
+        return f"needs a draft model of the same kind, and {name} {which}"
+    if is_recurrent(draft.model):
+        return f"needs a draft model with a cache that can go back, and {name} is recurrent"
     own, other = (one.config.get_text_config().vocab_size for one in (model, draft.model))
     if draft.tokenizer is None and own != other:
         return (

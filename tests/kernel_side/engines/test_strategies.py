@@ -10,15 +10,16 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
 from genscope.kernel_side.decoding.dola import DoLa
 from genscope.kernel_side.engines.in_process import InProcessEngine
+from genscope.kernel_side.observation.unseen import UnseenError
 from genscope.kernel_side.record.beams import trace_candidate
 from genscope.kernel_side.record.rounds import summarize
-from genscope.kernel_side.request import Request, Settings, SettingsError
+from genscope.kernel_side.request import Request, Settings, SettingsError, make_settings
 from genscope.kernel_side.run import Run
 from tiny import PAD, tiny_model, tiny_tokenizer
 
@@ -60,6 +61,11 @@ def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
     tokenizer.padding_side = "left" if left else "right"
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def recurrent_model() -> PreTrainedModel:
+    config = MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4, eos_token_id=1)
+    return MambaForCausalLM(config).eval()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -223,6 +229,14 @@ def test_what_a_search_fills_up_with_has_no_score() -> None:
     [step] = run.recording.beams
     assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
     assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
+@pytest.mark.parametrize("name", ["beam", "beam_sample", "diverse_beam"])
+def test_the_steepest_length_penalty_leaves_hypotheses_above_what_fills_the_pool(name: str) -> None:
+    steepest = make_settings(strategy=name).model_json_schema()["properties"]["length_penalty"]["minimum"]
+    run = Run(engine("llama"), request(name, length_penalty=steepest, num_return_sequences=4, max_new_tokens=60))
+    assert run.wait(60).whys == 4 * ("length",)
+    assert [lane.generated for lane in run.lanes] == 4 * [60]
 
 
 def test_the_least_tokens_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -392,6 +406,40 @@ def test_a_draft_model_with_another_vocabulary_needs_its_tokenizer() -> None:
     on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), draft)
     with pytest.raises(SettingsError, match=r"draft model has 310 tokens and the model 300: .*its tokenizer\)"):
         Run(on, request("assisted"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "draft", "reason"),
+    [
+        (
+            "t5",
+            "llama",
+            r"needs a draft model of the same kind, and LlamaForCausalLM has no encoder, which this model has\.",
+        ),
+        (
+            "llama",
+            "t5",
+            r"needs a draft model of the same kind, and T5ForConditionalGeneration has an encoder, which this model",
+        ),
+        ("llama", "mamba", r"needs a draft model with a cache that can go back, and MambaForCausalLM is recurrent"),
+    ],
+)
+def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason: str) -> None:
+    drafting = recurrent_model() if draft == "mamba" else tiny_model(draft)
+    on = InProcessEngine(tiny_model(kind), tiny_tokenizer(), drafting)
+    with pytest.raises(SettingsError, match=reason):
+        Run(on, request("assisted"))
+    assert "assisted" in on.unavailable()
+
+
+def test_a_model_without_attention_runs_and_says_that_it_has_none() -> None:
+    on = InProcessEngine(recurrent_model(), tiny_tokenizer())
+    run = Run(on, request("greedy", attention=True, logit_lens=True)).wait(60)
+    position = len(run.record) - 1
+    assert run.looks is not None
+    assert len(run.looks.lens(position)) == 3
+    with pytest.raises(UnseenError, match="this model gives none"):
+        run.looks.attention(position)
 
 
 def test_guidance_goes_away_from_the_negative_prompt() -> None:
