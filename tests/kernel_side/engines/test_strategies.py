@@ -16,6 +16,7 @@ from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
 from genscope.kernel_side.decoding.dola import DoLa
 from genscope.kernel_side.engines.in_process import InProcessEngine
+from genscope.kernel_side.observation.unseen import UnseenError
 from genscope.kernel_side.record.beams import trace_candidate
 from genscope.kernel_side.record.rounds import summarize
 from genscope.kernel_side.request import Request, Settings, SettingsError
@@ -421,6 +422,16 @@ def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason:
     with pytest.raises(SettingsError, match=reason):
         Run(on, request("assisted"))
     assert "assisted" in on.unavailable()
+
+
+def test_a_model_without_attention_runs_and_says_that_it_has_none() -> None:
+    on = InProcessEngine(recurrent_model(), tiny_tokenizer())
+    run = Run(on, request("greedy", attention=True, logit_lens=True)).wait(60)
+    position = len(run.record) - 1
+    assert run.looks is not None
+    assert len(run.looks.lens(position)) == 3
+    with pytest.raises(UnseenError, match="this model gives none"):
+        run.looks.attention(position)
 
 
 def test_guidance_goes_away_from_the_negative_prompt() -> None:
