@@ -368,13 +368,13 @@ class BeamSettings(Several):
     )
     length_penalty: float = setting(
         1.0,
-        ge=-10,
+        ge=-1,  # from steeper ones long hypotheses fall below the -1e9 that the library fills pools with
         le=10,
         step=0.1,
         group="strategy",
         title="Length penalty",
         description="A finished hypothesis counts its log-probability over length to this power: above 0 favours long.",
-        way_out="Use a number from -10 to 10; 1 is usual, 0 takes length out of it.",
+        way_out="Use a number from -1 to 10; 1 is usual, 0 takes length out of it.",
     )
     early_stopping: Annotated[Literal["estimate", "first", "never"], BeforeValidator(_named_stopping)] = setting(
         "estimate",

@@ -19,7 +19,7 @@ from genscope.kernel_side.engines.in_process import InProcessEngine
 from genscope.kernel_side.observation.unseen import UnseenError
 from genscope.kernel_side.record.beams import trace_candidate
 from genscope.kernel_side.record.rounds import summarize
-from genscope.kernel_side.request import Request, Settings, SettingsError
+from genscope.kernel_side.request import Request, Settings, SettingsError, make_settings
 from genscope.kernel_side.run import Run
 from tiny import PAD, tiny_model, tiny_tokenizer
 
@@ -187,7 +187,7 @@ def test_a_stop_string_finishes_hypotheses(name: str) -> None:
     free = Run(on, request(name, num_return_sequences=4)).wait(60)
     string = next(token.text for token in free.record[free.prompt_tokens + 2 :] if token.text.strip())
     # Short hypotheses win, so those that a stop string ended are returned.
-    short = {"num_return_sequences": 4, "length_penalty": -2.0}
+    short = {"num_return_sequences": 4, "length_penalty": -1.0}
     run = Run(on, request(name, stop_strings=[string], **short)).wait(60)
     assert f"stop string {string!r}" in run.whys
     for lane, why in zip(run.lanes, run.whys, strict=True):
@@ -229,6 +229,14 @@ def test_what_a_search_fills_up_with_has_no_score() -> None:
     [step] = run.recording.beams
     assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
     assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
+@pytest.mark.parametrize("name", ["beam", "beam_sample", "diverse_beam"])
+def test_the_steepest_length_penalty_leaves_hypotheses_above_what_fills_the_pool(name: str) -> None:
+    steepest = make_settings(strategy=name).model_json_schema()["properties"]["length_penalty"]["minimum"]
+    run = Run(engine("llama"), request(name, length_penalty=steepest, num_return_sequences=4, max_new_tokens=60))
+    assert run.wait(60).whys == 4 * ("length",)
+    assert [lane.generated for lane in run.lanes] == 4 * [60]
 
 
 def test_the_least_tokens_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
