@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
+from transformers import Cache, MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
@@ -61,6 +62,11 @@ def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
     tokenizer.padding_side = "left" if left else "right"
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def caches() -> set[int]:
+    gc.collect()
+    return {id(one) for one in gc.get_objects() if issubclass(type(one), Cache)}
 
 
 def recurrent_model() -> PreTrainedModel:
@@ -353,6 +359,19 @@ def test_a_search_that_is_stopped_is_not_finished_however_its_best_ended(name: s
 def test_nobody_is_asked_to_step_on_behind_the_last_token(name: str) -> None:
     run = Run(engine("llama", assistant=True), request(name, max_new_tokens=1), paused=True).wait(30)
     assert (run.state, run.whys) == ("finished", ("length",))
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_over_keeps_no_cache(name: str, kind: str) -> None:
+    on = engine(kind, assistant=True)
+    if name in on.unavailable():
+        pytest.skip(on.unavailable()[name])
+    before = caches()
+    run = Run(on, request(name, keep=["logits"])).wait(60)
+    assert run.output.cache is None
+    assert len(run.output.logits) == run.output.sequences.shape[1] - max(lane.prompt_tokens for lane in run.lanes)
+    assert caches() <= before
 
 
 @pytest.mark.parametrize("name", NAMES)
