@@ -451,6 +451,19 @@ def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason:
     assert "assisted" in on.unavailable()
 
 
+@pytest.mark.parametrize(
+    ("settings", "field"), [({"attention": True}, "attention"), ({"keep": ["attentions"]}, "keep")]
+)
+def test_attention_that_a_view_cannot_give_is_refused_before_the_run(settings: dict[str, Any], field: str) -> None:
+    on = engine("llama")
+    forward = on.model.forward
+    on.model.forward = forward  # on the object, as hooks for offloading do
+    message = rf"{field}: forward\(\) of the model was replaced .*set_attn_implementation\('eager'\).*switch it off"
+    with pytest.raises(SettingsError, match=message):
+        Run(on, request("greedy", **settings))
+    assert Run(on, request("greedy", logit_lens=True)).wait(60).state == "finished"
+
+
 def test_a_model_without_attention_runs_and_says_that_it_has_none() -> None:
     on = InProcessEngine(recurrent_model(), tiny_tokenizer())
     run = Run(on, request("greedy", attention=True, logit_lens=True)).wait(60)
