@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -103,8 +104,9 @@ class InProcessJob:
                 **self._drafting(),
             ),
         )
-        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device.
-        output.cache = None
+        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device. Made
+        # anew, since an output is a dict too, in which an attribute that is set to None stays.
+        output = dataclasses.replace(output, cache=None)
         return Outcome(tuple(self._why(lane, told_to_stop) for lane in self.recording.lanes), output)
 
     def _inputs(self) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from ..decoding.contrastive import ContrastiveSearch
 from ..decoding.diverse_beam import DiverseBeamSearch
 from ..decoding.dola import DoLa
 from ..decoding.early_exit import can_exit_early
+from ..decoding.model_view import view_of
 from ..decoding.own_loop import LoopSettingsError, OwnLoop
+from ..decoding.tap import UnobservableError
 from ..decoding.tap_prompt import attention_implementation, is_recurrent
 from ..request import Problem, Request, Settings, SettingsError
 from ..settings import Assisted, Contrastive, DiverseBeam, Dola, EarlyExit, Guidance
@@ -119,6 +121,13 @@ def make_plan(request: Request, model: Any, draft: Draft | None) -> Plan:
     if problems:
         raise SettingsError(problems)
     view = _view(settings, model)
+    if view:  # its attention is another one: whether it can be is found out here, not in the run
+        try:
+            view_of(model, **view)
+        except UnobservableError as error:
+            name = "attention" if settings.attention else "keep"
+            way_out = "Or switch it off."
+            raise SettingsError([Problem(name, getattr(settings, name), str(error), way_out)]) from error
     if isinstance(settings, Assisted):
         return Plan(draft=draft, view=view, draft_view=_drafting(settings))
     if isinstance(settings, EarlyExit):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import MambaConfig, MambaForCausalLM, PreTrainedModel
+from transformers import Cache, MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
@@ -61,6 +62,11 @@ def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
     tokenizer.padding_side = "left" if left else "right"
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def caches() -> set[int]:
+    gc.collect()
+    return {id(one) for one in gc.get_objects() if issubclass(type(one), Cache)}
 
 
 def recurrent_model() -> PreTrainedModel:
@@ -355,6 +361,19 @@ def test_nobody_is_asked_to_step_on_behind_the_last_token(name: str) -> None:
     assert (run.state, run.whys) == ("finished", ("length",))
 
 
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_over_keeps_no_cache(name: str, kind: str) -> None:
+    on = engine(kind, assistant=True)
+    if name in on.unavailable():
+        pytest.skip(on.unavailable()[name])
+    before = caches()
+    run = Run(on, request(name, keep=["logits"])).wait(60)
+    assert run.output.cache is None
+    assert len(run.output.logits) == run.output.sequences.shape[1] - max(lane.prompt_tokens for lane in run.lanes)
+    assert caches() <= before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failure_in_the_middle_keeps_what_came_and_the_model_usable(name: str) -> None:
     on = engine("llama", assistant=True)
@@ -430,6 +449,19 @@ def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason:
     with pytest.raises(SettingsError, match=reason):
         Run(on, request("assisted"))
     assert "assisted" in on.unavailable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"), [({"attention": True}, "attention"), ({"keep": ["attentions"]}, "keep")]
+)
+def test_attention_that_a_view_cannot_give_is_refused_before_the_run(settings: dict[str, Any], field: str) -> None:
+    on = engine("llama")
+    forward = on.model.forward
+    on.model.forward = forward  # on the object, as hooks for offloading do
+    message = rf"{field}: forward\(\) of the model was replaced .*set_attn_implementation\('eager'\).*switch it off"
+    with pytest.raises(SettingsError, match=message):
+        Run(on, request("greedy", **settings))
+    assert Run(on, request("greedy", logit_lens=True)).wait(60).state == "finished"
 
 
 def test_a_model_without_attention_runs_and_says_that_it_has_none() -> None:
