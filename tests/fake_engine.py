@@ -11,6 +11,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+import fake_rows
 from fake_rows import make_choice, make_round, make_step, make_token
 from genscope.kernel_side.engines.base import Outcome, Progress
 from genscope.kernel_side.engines.turnstile import Turnstile
@@ -177,7 +178,12 @@ class FakeLooks:
             SimpleNamespace(
                 layer=layer,
                 candidates=[
-                    SimpleNamespace(id=10 * layer + k, text=f" {k}\ud800", logprob=-k - 1 / 3) for k in range(top)
+                    SimpleNamespace(
+                        id=10 * layer + k,
+                        text=f"{fake_rows.TEXTS[(5 * layer + k) % len(fake_rows.TEXTS)]}\ud800",
+                        logprob=-k - 1 / 3,
+                    )
+                    for k in range(top)
                 ],
                 logprob=-1 / 3,
                 rank=layer + 1,

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from "vitest";
-import { themeOf } from "../src/views/theme.js";
+import { followTheme, themeOf } from "../src/views/theme.js";
 import { controller, open } from "./helpers.js";
 
 describe("the static copy", () => {
@@ -51,6 +51,20 @@ describe("theme", () => {
     expect(find(".genscope").dataset.theme).toBe("light");
     document.body.dataset.jpThemeLight = "false";
     await vi.waitFor(() => expect(find(".genscope").dataset.theme).toBe("dark"));
+    delete document.body.dataset.jpThemeLight;
+  });
+
+  test("a change is told, so that what is painted on a canvas is painted again", async () => {
+    document.body.dataset.jpThemeLight = "true";
+    const element = document.createElement("div");
+    const changed = vi.fn();
+    followTheme(element, controller().signal, changed);
+    expect(changed).not.toHaveBeenCalled();
+    document.body.classList.add("of-no-meaning");
+    document.body.dataset.jpThemeLight = "false";
+    await vi.waitFor(() => expect(element.dataset.theme).toBe("dark"));
+    expect(changed).toHaveBeenCalledTimes(1);
+    document.body.classList.remove("of-no-meaning");
     delete document.body.dataset.jpThemeLight;
   });
 });

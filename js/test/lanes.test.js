@@ -145,7 +145,7 @@ describe("several sequences", () => {
     paint();
     const heads = opened.all(".gs-lane-head").map((head) => head.textContent?.replace(/\s+/g, " ").trim());
     // The search had nothing for its first lane here: its score would be a guess.
-    expect(heads).toEqual(["sequence 1 1 token", "sequence 2 1 token score -0.250"]);
+    expect(heads).toEqual(["sequence 1 1 token", "sequence 2 1 token score −0.250"]);
   });
 });
 

@@ -127,6 +127,20 @@ describe("status", () => {
     expect(opened.find(".gs-state").textContent?.trim()).toBe(sentence);
   });
 
+  test("of several sequences it says how many ended for which reason", async () => {
+    const opened = await open();
+    const about = { lanes: [{}, {}, {}, {}] };
+    const fake = play(
+      opened,
+      [1, 2, 3, 4].map(() => generated(["a"])),
+      { about },
+    );
+    const end = fake.end({ state: "finished", why: "length (2), eos (1)", generated: 40 });
+    opened.model.receive({ ...end, whys: ["length", "eos", "length", null] });
+    paint();
+    expect(opened.find(".gs-state").textContent?.trim()).toBe("finished: 2 × reached 40 tokens, 1 × end of sequence");
+  });
+
   test("of several sequences the speed is of each, and prompts are as long as they are", async () => {
     const opened = await open();
     const lanes = [{ prompt_tokens: 1 }, { prompt_tokens: 3 }];

@@ -41,8 +41,9 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[JupyterServer]:
-    # The kernels find the tests' tiny models and made-up engines.
-    server = JupyterServer({"PYTHONPATH": str(Path(__file__).resolve().parents[1])})
+    # The kernels find the tests' tiny models and made-up engines. One thread each: torch's threads wait for each other
+    # by spinning, and where Chromium needs the same cores a step takes many times as long.
+    server = JupyterServer({"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"})
     yield server
     server.close()
 

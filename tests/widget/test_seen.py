@@ -11,6 +11,7 @@ import pytest
 from pydantic import ConfigDict, TypeAdapter
 
 from fake_engine import FakeEngine
+from fake_rows import TEXTS
 from genscope.widget import wire
 from genscope.widget.seen import look
 from heard import Heard, until
@@ -65,7 +66,7 @@ def test_the_lens(seen):
     answer = seen("lens")
     assert [layer["layer"] for layer in answer["layers"]] == [0, 1, 2]
     assert answer["layers"][1] == {
-        "layer": 1, "id": [10, 11, 12, 13, 14], "text": [" 0?", " 1?", " 2?", " 3?", " 4?"],
+        "layer": 1, "id": [10, 11, 12, 13, 14], "text": [f"{text}?" for text in TEXTS[5:]],
         "logprob": [-0.3333, -1.333, -2.333, -3.333, -4.333], "chosen_logprob": -0.3333, "chosen_rank": 2,
     }  # fmt: skip
 

@@ -3,6 +3,7 @@
 import { html, nothing, render } from "lit-html";
 import { literal, reasonText, whole } from "../format.js";
 import { SCALES } from "../measures.js";
+import { scoreText } from "./beamtext.js";
 import { emptyTally } from "./spans.js";
 import { TokensView } from "./tokens.js";
 
@@ -286,7 +287,7 @@ function heading({ track, lane, label }, { lanes, tracks, whys, tables }) {
   const why = whys[lane];
   const choice = tables.choices.find((row) => row.lane === lane);
   return html`<b>${label}</b> <span>${generated > 0 ? counted(generated) : nothing}</span>
-    ${choice && choice.step >= 0 && choice.score !== null ? html`<span title="Score of the hypothesis, by which the search ranked it">score ${choice.score.toFixed(3)}</span>` : nothing}
+    ${choice && choice.step >= 0 && choice.score !== null ? html`<span title="Score of the hypothesis, by which the search ranked it">score ${scoreText(choice.score, 3)}</span>` : nothing}
     ${why ? html`<span class="gs-lane-why">${reasonText(why, generated)}</span>` : nothing}`;
 }
 

@@ -70,7 +70,7 @@ export function mountScope(session, host, signal) {
   status.setAttribute("aria-label", "Status");
   inspector.setAttribute("aria-label", "Chosen token");
   const root = part("div", "genscope", heading, prompt, form, status, screen);
-  followTheme(root, signal);
+  followTheme(root, signal, () => session.refresh());
   hideTwin(session.staticClass, signal);
 
   const measurePrompt = () => showField(form, "prompt_probabilities");

@@ -71,7 +71,23 @@ function sentenceOf({ connection, state, stopping }) {
   if (status.state === "queued" && status.queue_ahead > 0) {
     return `${word}, ${status.queue_ahead} before it`;
   }
-  return status.why ? `${word}: ${reasonText(status.why, status.generated)}` : word;
+  return status.why ? `${word}: ${whyText(status.why, status.generated, state.whys)}` : word;
+}
+
+/**
+ * Why a run ended; of several sequences that ended for several reasons, how many for each.
+ * @param {string} why Of the run as a whole.
+ * @param {number} generated
+ * @param {readonly (string | null)[]} whys By lane.
+ */
+function whyText(why, generated, whys) {
+  const reasons = [...new Set(whys)].filter((one) => one !== null);
+  if (reasons.length < 2) {
+    return reasonText(why, generated);
+  }
+  return reasons
+    .map((one) => `${whys.filter((other) => other === one).length} × ${reasonText(one, generated)}`)
+    .join(", ");
 }
 
 /**

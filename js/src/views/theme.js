@@ -31,11 +31,16 @@ export function themeOf(page, prefersDark) {
 /**
  * @param {HTMLElement} element Gets `data-theme`.
  * @param {AbortSignal} signal
+ * @param {() => void} [changed] What no style sheet paints is to be drawn again.
  */
-export function followTheme(element, signal) {
+export function followTheme(element, signal, changed) {
   const query = window.matchMedia?.("(prefers-color-scheme: dark)");
   const apply = () => {
+    const before = element.dataset.theme;
     element.dataset.theme = themeOf(document, query?.matches ?? false);
+    if (before !== undefined && before !== element.dataset.theme) {
+      changed?.();
+    }
   };
   const observer = new MutationObserver(apply);
   const options = { attributes: true, attributeFilter: ["class", "data-jp-theme-light", "data-theme", "theme"] };
