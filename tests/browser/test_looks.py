@@ -229,4 +229,9 @@ def test_attention_of_an_encoder_decoder_is_drawn_on_what_it_read(notebook: Open
     assert light != dark
     page.theme("light")
     page.scope.get_by_role("radio", name="within source").click()
-    is_matrix(page, page.ask(f"replay.matrix(scope.run, {len(source) - 1}, of='encoder', layer=1, head=2)"), written[0], written[0])
+    is_matrix(
+        page,
+        page.ask(f"replay.matrix(scope.run, {len(source) - 1}, of='encoder', layer=1, head=2)"),
+        written[0],
+        written[0],
+    )
