@@ -72,18 +72,20 @@ def unavailable(model: Any, draft: Draft | None) -> dict[str, str]:
     model : PreTrainedModel
     draft : Draft or None
     """
-    reasons: dict[str, str] = {}
-    for chosen in get_args(Settings):
-        name = chosen.model_fields["strategy"].default
-        if model.config.is_encoder_decoder and chosen in _ONLY_DECODERS:
-            reasons[name] = f"needs a decoder-only model, and {type(model).__name__} has an encoder"
-        elif is_recurrent(model) and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):
-            reasons[name] = f"needs a cache that can go back, and {type(model).__name__} is recurrent"
-        elif chosen is EarlyExit and not can_exit_early(model):
-            reasons[name] = f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
-        elif chosen is Assisted and (reason := _unfit(model, draft)):
-            reasons[name] = reason
-    return reasons
+    reasons = {
+        chosen.model_fields["strategy"].default: _reason_against(chosen, model, draft) for chosen in get_args(Settings)
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def _reason_against(chosen: type[Settings], model: Any, draft: Draft | None) -> str | None:
+    if model.config.is_encoder_decoder and chosen in _ONLY_DECODERS:
+        return f"needs a decoder-only model, and {type(model).__name__} has an encoder"
+    if is_recurrent(model) and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):
+        return f"needs a cache that can go back, and {type(model).__name__} is recurrent"
+    if chosen is EarlyExit and not can_exit_early(model):
+        return f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
+    return _unfit(model, draft) if chosen is Assisted else None
 
 
 def _unfit(model: Any, draft: Draft | None) -> str | None:
@@ -113,7 +115,7 @@ def make_plan(request: Request, model: Any, draft: Draft | None) -> Plan:
         When it cannot.
     """
     settings = request.settings
-    reason = unavailable(model, draft).get(settings.strategy)
+    reason = _reason_against(type(settings), model, draft)  # of the others, one takes a pass of the model to tell
     if reason is not None:
         way_out = "Choose another strategy."
         raise SettingsError([Problem("strategy", settings.strategy, f"{settings.strategy!r} {reason}", way_out)])
