@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict
 
 from ..problems import Problem
-from .parts import Common, Penalties, Sampling, setting
+from .parts import DYNAMIC_CACHE, Common, Penalties, Sampling, setting
 
 __all__ = ["BeamSettings", "DraftSettings", "Several", "SometimesSampling"]
 
@@ -114,3 +114,7 @@ class DraftSettings(SometimesSampling, Penalties):
     """Settings of strategies that draft some tokens and check them with one forward pass."""
 
     drafts: ClassVar[bool] = True
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`~.parts.Common.generate_kwargs`."""
+        return super().generate_kwargs() | DYNAMIC_CACHE

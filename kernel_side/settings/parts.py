@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from ..problems import Problem
 
-__all__ = ["Common", "Observable", "Penalties", "Sampling", "setting"]
+__all__ = ["DYNAMIC_CACHE", "Common", "Observable", "Penalties", "Sampling", "setting"]
 
 Observable = Literal["scores", "logits", "hidden_states", "attentions"]
 """Step outputs that a run can keep in its final output, by the library's names."""
@@ -33,6 +33,7 @@ def _lines_to_list(value: object) -> object:
 
 _NEUTRAL: dict[str, Any] = {
     # Each would make it another decoding loop,
+    "use_mtp": None,
     "penalty_alpha": None,
     "dola_layers": None,
     "prompt_lookup_num_tokens": None,
@@ -54,6 +55,9 @@ _NEUTRAL: dict[str, Any] = {
     "eta_cutoff": 0.0,
 }
 """Arguments of ``generate`` that no setting of most strategies stands for, as they are when no config sets them."""
+
+DYNAMIC_CACHE: dict[str, Any] = {"use_cache": True, "cache_implementation": None, "prefill_chunk_size": None}
+"""Arguments for strategies that take tokens back or pick rows, which only the default cache can; no other may rule."""
 
 _NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
 """Arguments of sampling where nothing is drawn: the library's defaults, which it does not warn about."""

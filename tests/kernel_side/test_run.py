@@ -583,6 +583,7 @@ print(run.over)
 
 
 HIDDEN: dict[str, Any] = {
+    "use_mtp": True,
     "penalty_alpha": 0.6,
     "prompt_lookup_num_tokens": 3,
     "assistant_early_exit": 1,

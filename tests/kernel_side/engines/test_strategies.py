@@ -423,7 +423,10 @@ def test_a_draft_model_with_another_vocabulary_needs_its_tokenizer() -> None:
     draft = tiny_model("llama", "sdpa")
     draft.resize_token_embeddings(310)
     on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), draft)
-    with pytest.raises(SettingsError, match=r"draft model has 310 tokens and the model 300: .*its tokenizer\)"):
+    with pytest.raises(
+        SettingsError,
+        match=r"needs a draft model with the same tokens: this one has 310 and the model 300\. .*its tokenizer\)",
+    ):
         Run(on, request("assisted"))
 
 
@@ -527,3 +530,17 @@ def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
         SettingsError, match=r"max_new_tokens: 512 do not fit: the prompt takes 1 of the 512.*at most 511"
     ):
         Run(on, request("greedy", max_new_tokens=512))
+
+
+@pytest.mark.parametrize("name", ["diverse_beam", "contrastive", "assisted", "prompt_lookup", "early_exit"])
+@pytest.mark.parametrize(
+    "config", [{"use_cache": False}, {"cache_implementation": "static"}, {"prefill_chunk_size": 4}]
+)
+def test_a_cache_that_cannot_go_back_is_not_taken_from_the_config(name: str, config: dict[str, Any]) -> None:
+    on = engine("llama", assistant=True)
+    assert on.draft is not None
+    wanted = Run(on, request(name)).wait(60).record.ids()
+    for model in (on.model, on.draft.model):
+        for key, value in config.items():
+            setattr(model.generation_config, key, value)
+    assert Run(on, request(name)).wait(60).record.ids() == wanted
