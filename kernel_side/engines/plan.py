@@ -100,8 +100,8 @@ def _unfit(model: Any, draft: Draft | None) -> str | None:
     own, other = (one.config.get_text_config().vocab_size for one in (model, draft.model))
     if draft.tokenizer is None and own != other:
         return (
-            f"needs a draft model with the same tokens: this one has {other} and the model {own}. Give one with the same "
-            "tokenizer, or assistant=(draft model, its tokenizer)"
+            f"needs a draft model with the same tokens: this one has {other} and the model {own}. Give one with the "
+            "same tokenizer, or assistant=(draft model, its tokenizer)"
         )
     return None
 
