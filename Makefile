@@ -32,13 +32,13 @@ demo: setup ## Open the demo notebook in JupyterLab.
 demo-run: setup ## Execute the demo notebook without a browser, into artefacts/demo.ipynb.
 	@$(RUN) tools/notebook.py run demo.ipynb artefacts/demo.ipynb
 
-test: setup front-end chromium ## Run all tests: front end, kernel side, real kernels, real browser.
-	cd js && npm run --silent test
-	$(RUN) -m pytest
+test: test-fast chromium ## Run all tests: front end, kernel side, real kernels, real browser.
+	$(RUN) -m pytest -m "slow or kernel or browser"
 
+# Two processes with a thread each: the models are so small that a second thread gains nothing.
 test-fast: setup front-end ## Run the tests that take seconds.
 	cd js && npm run --silent test
-	$(RUN) -m pytest -m "not slow and not kernel and not browser"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 -m "not slow and not kernel and not browser"
 
 check: setup front-end types ## Formatting, lint, types, and whether generated files are fresh.
 	@tools/check.sh

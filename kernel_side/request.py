@@ -188,6 +188,8 @@ Prompt = str | list[ChatMessage]
 
 _MOST_PROMPTS = 256
 """Prompts of a batch."""
+_MOST_SEQUENCES = 1024
+"""Sequences of a run: each is a row of the batch, a record, and a lane on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +246,10 @@ class Request:
         if len(batch) > _MOST_PROMPTS:
             message = f"the batch has {len(batch)} prompts, and {_MOST_PROMPTS} are the most"
             raise SettingsError([Problem("prompt", None, message, "Give fewer prompts at once.")])
+        if len(batch) * made.sequences > _MOST_SEQUENCES:
+            message = f"{made.sequences} for each of {len(batch)} prompts are more than {_MOST_SEQUENCES} in all"
+            way_out = f"Use at most {_MOST_SEQUENCES // len(batch)}, or give fewer prompts at once."
+            raise SettingsError([Problem("num_return_sequences", made.sequences, message, way_out)])
         return cls(tuple(_make_prompt(one) for one in batch), made, batched=True)
 
 

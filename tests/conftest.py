@@ -6,8 +6,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -49,10 +50,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+_parity: Counter[str] = Counter()
+"""Cases and tensors that were compared, in all processes."""
+
+
+def _count_parity() -> None:
     compare = sys.modules.get("compare")
-    if compare is not None and compare.COUNTS:
-        counts = ", ".join(f"{count:,} {what}" for what, count in compare.COUNTS.items())
+    if compare is not None:
+        _parity.update(compare.COUNTS)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    _count_parity()
+    worker = getattr(session.config, "workeroutput", None)
+    if worker is not None:
+        worker["parity"] = dict(_parity)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # of pytest-xdist
+    _parity.update(getattr(node, "workeroutput", {}).get("parity", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _parity:
+        counts = ", ".join(f"{count:,} {what}" for what, count in _parity.items())
         terminalreporter.write_line(f"parity with plain generate(): {counts}")
 
 

@@ -83,7 +83,7 @@ def make_step(step: int, prompt: int = 0, beams: int = 2) -> BeamStep:
 
 def make_choice(lane: int, prompt: int, step: int) -> BeamChoice:
     """Make a choice; one of step -1 is that of a search that had nothing."""
-    return BeamChoice(lane, prompt, step, 0, -math.inf if step < 0 else -1.5 - lane)
+    return BeamChoice(lane, prompt, step, 0, None if step < 0 else -1.5 - lane)
 
 
 def number(value: float | None) -> float | None:

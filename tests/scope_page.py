@@ -90,7 +90,7 @@ def photograph(page: Notebook, name: str, *, whole: bool = False) -> None:
         Of all of JupyterLab, too.
     """
     for theme in ("light", "dark"):
-        page.theme(theme)  # type: ignore[arg-type]  # mypy widens the literal
+        page.theme(theme)
         for width in WIDTHS:
             set_width(page, width)
             box = page.scope.bounding_box()
@@ -148,4 +148,4 @@ def number(shown: str) -> float:
 
 def near(shown: str, value: float, digits: int) -> bool:
     """Whether what is shown with so many digits is the value; the wire keeps five significant ones."""
-    return abs(number(shown) - value) <= 0.51 * 10**-digits + 1e-4 * abs(value)
+    return bool(abs(number(shown) - value) <= 0.51 * 10**-digits + 1e-4 * abs(value))

@@ -44,8 +44,10 @@ def lane_labels(run: Run) -> list[str]:
         # Why a single lane ended is why the run did, which the caption tells.
         why = run.whys[index] if names and run.whys else None
         facts = [] if why is None else [why]
-        if index in scores:
-            facts.append(f"score {scores[index]:.3f}")
+        score = scores.get(index)
+        if score is not None:
+            # A steep length penalty makes small numbers.
+            facts.append(f"score {score:.3f}" if abs(score) >= 0.001 else f"score {score:.3g}")
         name = ", ".join(names) or ("target" if lane.source is not None else "")
         labels.append(f"{name} ({', '.join(facts)})" if name and facts else name or ", ".join(facts))
     return labels

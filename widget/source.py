@@ -157,7 +157,7 @@ class ModelSource:
                 model, tokenizer = load_model(self._name, progress=self._progress)
             if isinstance(assistant, (str, Path)):
                 assistant = load_model(str(assistant), progress=self._progress)
-                if assistant[1].get_vocab() == tokenizer.get_vocab():
+                if _speak_alike((model, tokenizer), assistant):
                     assistant = assistant[0]  # drafts need no translation
             self._take(_engine_of(model, tokenizer, assistant))
         except BaseException as error:  # noqa: BLE001 - whatever it is, engine() raises it for whoever asked
@@ -232,6 +232,15 @@ def _check_assistant(assistant: Any) -> None:
             f"the assistant cannot be {brief(assistant)}; give a transformers model, or (model, tokenizer), or a hub "
             "id, a folder, a GGUF file, or 'demo'"
         )
+
+
+def _speak_alike(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Return whether two models with their tokenizers have the same ids for the same tokens, and as many."""
+    if one[1].get_vocab() != other[1].get_vocab():
+        return False
+    # Of one family the larger may have more rows, which stand for no token; the library goes by their number.
+    own, theirs = (model.config.get_text_config().vocab_size for model, _ in (one, other))
+    return bool(own == theirs)
 
 
 def _name_of(engine: Any) -> str:

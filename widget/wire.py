@@ -197,7 +197,7 @@ class WireFinished(TypedDict):
 
     step: int
     candidate: int
-    #: Log-probability over ``length ** length_penalty``; null is a probability of exactly zero.
+    #: Log-probability over ``length ** length_penalty``; null where its beam held nothing.
     score: float | None
 
 
@@ -230,7 +230,7 @@ class WireBeamChoice(TypedDict):
     #: -1 where the search had nothing for this lane.
     step: int
     candidate: int
-    #: Null where the search had nothing, or nothing possible, for this lane.
+    #: Null where the search had nothing, or only a copy that it fills up with, for this lane.
     score: float | None
 
 

@@ -14,7 +14,7 @@ It does not sample, and does not run on caches whose rows cannot be picked (stat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import LogitsProcessorList, StoppingCriteriaList
@@ -58,6 +58,7 @@ class ContrastiveSearch(OwnLoop):
 
     penalty_alpha: float = 0.6
     top_k: int = 4
+    scores_are_logits: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.penalty_alpha <= 1:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -32,7 +32,15 @@ class LoopSettingsError(ValueError):
 
 
 class OwnLoop:
-    """A decoding loop of our own, with its settings."""
+    """A decoding loop of our own, with its settings.
+
+    Attributes
+    ----------
+    scores_are_logits : bool
+        Whether a step's token comes from the softmax of its scores; False where they are values of another kind.
+    """
+
+    scores_are_logits: ClassVar[bool] = True
 
     def __call__(
         self,

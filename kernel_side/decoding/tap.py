@@ -127,7 +127,7 @@ class LoopTap:
         prefix = "decoder_" if hasattr(outputs, "decoder_hidden_states") else ""
         for field in ("attentions", "hidden_states"):
             if field in self.fields:
-                value = getattr(outputs, prefix + field)
+                value: Any = getattr(outputs, prefix + field, None)  # a model without attention may not even name it
                 if field == "hidden_states" and self._hidden_layers is not None:
                     value = tuple(value[layer] for layer in self._hidden_layers)
                 yield field, value

@@ -17,6 +17,7 @@ from transformers.generation.utils import _split_model_outputs
 
 from ..streaming.assisted_outputs import AssistedStepOutput
 from ..streaming.outputs import Field, Step
+from .quiet import drafting_quietly
 from .tap import Call, LoopTap, TappedCriteria, TappedModel, UnobservableError
 
 __all__ = ["AssistedTap", "check_assistance", "run_assisted"]
@@ -163,7 +164,8 @@ class _AssistedModel(TappedModel[AssistedTap]):
             layers = config.num_hidden_layers
             tap.begin_choice()  # drafts are drawn too
             try:
-                candidates, scores = get_candidates(input_ids, **more)
+                with drafting_quietly():
+                    candidates, scores = get_candidates(input_ids, **more)
             finally:
                 tap.close()
                 if config.num_hidden_layers != layers:  # left so by early exit, when drafting failed

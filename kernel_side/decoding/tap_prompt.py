@@ -147,8 +147,9 @@ def prompt_logits(
     mask, positions : torch.Tensor, optional
         The attention mask and the position ids, as ``generate`` prepared them; shape ``(batch, length)``.
     chunk : int
-        Positions a forward pass, so that logits of a long prompt are never all held at once by the model. Prompts up to
-        this length take one pass, as do all prompts of recurrent models.
+        Positions a forward pass, of all rows together, so that logits of long or many prompts are never all held at
+        once by the model. Prompts up to this length take one pass, as do all prompts of recurrent models. Of many rows
+        no fewer than 16 positions each.
 
     Yields
     ------
@@ -158,8 +159,7 @@ def prompt_logits(
         Shape ``(batch, positions, vocabulary)``, consecutive slices.
     """
     length = input_ids.shape[1]
-    if is_recurrent(model):
-        chunk = length
+    chunk = length if is_recurrent(model) else max(16, chunk // len(input_ids))
     cache = None
     for start in range(0, length, chunk):
         stop = min(start + chunk, length)

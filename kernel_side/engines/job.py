@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,7 +15,7 @@ from ..observation.states import States
 from ..record.recorder import Clock, Recorder
 from ..record.recording import Lane, Recording
 from ..request import Observable, Request
-from ..settings import Contrastive, Guidance
+from ..settings import Guidance
 from .base import Outcome, Progress
 from .inputs import pad_together, tokenize
 from .plan import Plan
@@ -43,7 +44,7 @@ class InProcessJob:
             sources=len(prompts) if self._encoder else 0,
             alternatives=settings.alternatives,
             prompt_probabilities=settings.prompt_probabilities,
-            scores_are_logits=not isinstance(settings, Contrastive),
+            scores_are_logits=plan.loop is None or plan.loop.scores_are_logits,
         )
         lanes = tuple(
             Lane(
@@ -103,8 +104,9 @@ class InProcessJob:
                 **self._drafting(),
             ),
         )
-        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device.
-        output.cache = None
+        # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device. Made
+        # anew, since an output is a dict too, in which an attribute that is set to None stays.
+        output = dataclasses.replace(output, cache=None)
         return Outcome(tuple(self._why(lane, told_to_stop) for lane in self.recording.lanes), output)
 
     def _inputs(self) -> dict[str, Any]:
@@ -139,6 +141,8 @@ class InProcessJob:
 
     def _why(self, lane: Lane, told_to_stop: bool) -> str | None:
         settings = self.request.settings
+        if told_to_stop and settings.searches:
+            return None  # also where its best so far had ended: a better one might have come
         if lane.generated and settings.stop_at_eos and lane.record[-1].id in self.engine.eos_ids():
             return "eos"
         found = found_in(lane.record, settings.stop_strings)

@@ -15,7 +15,9 @@ from ..decoding.contrastive import ContrastiveSearch
 from ..decoding.diverse_beam import DiverseBeamSearch
 from ..decoding.dola import DoLa
 from ..decoding.early_exit import can_exit_early
+from ..decoding.model_view import view_of
 from ..decoding.own_loop import LoopSettingsError, OwnLoop
+from ..decoding.tap import UnobservableError
 from ..decoding.tap_prompt import attention_implementation, is_recurrent
 from ..request import Problem, Request, Settings, SettingsError
 from ..settings import Assisted, Contrastive, DiverseBeam, Dola, EarlyExit, Guidance
@@ -70,28 +72,36 @@ def unavailable(model: Any, draft: Draft | None) -> dict[str, str]:
     model : PreTrainedModel
     draft : Draft or None
     """
-    reasons: dict[str, str] = {}
-    for chosen in get_args(Settings):
-        name = chosen.model_fields["strategy"].default
-        if model.config.is_encoder_decoder and chosen in _ONLY_DECODERS:
-            reasons[name] = f"needs a decoder-only model, and {type(model).__name__} has an encoder"
-        elif is_recurrent(model) and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):
-            reasons[name] = f"needs a cache that can go back, and {type(model).__name__} is recurrent"
-        elif chosen is EarlyExit and not can_exit_early(model):
-            reasons[name] = f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
-        elif chosen is Assisted and (reason := _unfit(model, draft)):
-            reasons[name] = reason
-    return reasons
+    reasons = {
+        chosen.model_fields["strategy"].default: _reason_against(chosen, model, draft) for chosen in get_args(Settings)
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def _reason_against(chosen: type[Settings], model: Any, draft: Draft | None) -> str | None:
+    if model.config.is_encoder_decoder and chosen in _ONLY_DECODERS:
+        return f"needs a decoder-only model, and {type(model).__name__} has an encoder"
+    if is_recurrent(model) and (chosen.drafts or chosen in (Contrastive, DiverseBeam)):
+        return f"needs a cache that can go back, and {type(model).__name__} is recurrent"
+    if chosen is EarlyExit and not can_exit_early(model):
+        return f"needs a model that can leave out its last layers, which {type(model).__name__} cannot"
+    return _unfit(model, draft) if chosen is Assisted else None
 
 
 def _unfit(model: Any, draft: Draft | None) -> str | None:
     if draft is None:
         return "needs a draft model: give a small one with the same tokenizer as assistant="
+    has_encoder, name = draft.model.config.is_encoder_decoder, type(draft.model).__name__
+    if has_encoder != model.config.is_encoder_decoder:
+        which = "has an encoder, which this model has not" if has_encoder else "has no encoder, which this model has"
+        return f"needs a draft model of the same kind, and {name} {which}"
+    if is_recurrent(draft.model):
+        return f"needs a draft model with a cache that can go back, and {name} is recurrent"
     own, other = (one.config.get_text_config().vocab_size for one in (model, draft.model))
     if draft.tokenizer is None and own != other:
         return (
-            f"the draft model has {other} tokens and the model {own}: give one with the same tokenizer, or "
-            "assistant=(draft model, its tokenizer)"
+            f"needs a draft model with the same tokens: this one has {other} and the model {own}. Give one with the "
+            "same tokenizer, or assistant=(draft model, its tokenizer)"
         )
     return None
 
@@ -105,7 +115,7 @@ def make_plan(request: Request, model: Any, draft: Draft | None) -> Plan:
         When it cannot.
     """
     settings = request.settings
-    reason = unavailable(model, draft).get(settings.strategy)
+    reason = _reason_against(type(settings), model, draft)  # of the others, one takes a pass of the model to tell
     if reason is not None:
         way_out = "Choose another strategy."
         raise SettingsError([Problem("strategy", settings.strategy, f"{settings.strategy!r} {reason}", way_out)])
@@ -113,6 +123,13 @@ def make_plan(request: Request, model: Any, draft: Draft | None) -> Plan:
     if problems:
         raise SettingsError(problems)
     view = _view(settings, model)
+    if view:  # its attention is another one: whether it can be is found out here, not in the run
+        try:
+            view_of(model, **view)
+        except UnobservableError as error:
+            name = "attention" if settings.attention else "keep"
+            way_out = "Or switch it off."
+            raise SettingsError([Problem(name, getattr(settings, name), str(error), way_out)]) from error
     if isinstance(settings, Assisted):
         return Plan(draft=draft, view=view, draft_view=_drafting(settings))
     if isinstance(settings, EarlyExit):
@@ -127,7 +144,8 @@ def _view(settings: Settings, model: Any) -> dict[str, Any] | None:
     Always a view: on a model whose states are asked for, transformers 5.24 leaves hooks behind.
     """
     kept = {"attentions", "hidden_states"}.intersection(settings.keep)
-    if not kept and not settings.attention and not settings.logit_lens:
+    by_loop = isinstance(settings, (Contrastive, Dola))  # which compare hidden states themselves
+    if not by_loop and not kept and not settings.attention and not settings.logit_lens:
         return None
     switched = (settings.attention or "attentions" in kept) and attention_implementation(model) != "eager"
     return {"attention": "eager"} if switched else {}
@@ -152,7 +170,9 @@ def _problems(request: Request, model: Any) -> list[Problem]:
 
 def _drafting(settings: Assisted | EarlyExit) -> dict[str, Any]:
     """Return what the library reads from the drafting model's own generation config (transformers 5.24)."""
-    return {
+    # What a run leaves unset it takes from there, too: a stop string, say, or another decoding loop.
+    unset = {name: None for name, value in settings.generate_kwargs().items() if value is None}
+    return unset | {
         "num_assistant_tokens": settings.num_assistant_tokens,
         "assistant_confidence_threshold": settings.assistant_confidence_threshold,
         "num_assistant_tokens_schedule": "constant",

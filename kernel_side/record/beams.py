@@ -44,13 +44,13 @@ class FinishedBeam:
     ----------
     step, candidate : int
         Which candidate of which step ended there.
-    score : float
-        Log-probability over ``length ** length_penalty``.
+    score : float or None
+        Log-probability over ``length ** length_penalty``; None where the candidate's beam held nothing.
     """
 
     step: int
     candidate: int
-    score: float
+    score: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +92,16 @@ class BeamChoice:
     prompt : int
     step, candidate : int
         Where it ended; -1 where the search had nothing for this lane.
-    score : float
-        Log-probability over ``length ** length_penalty``.
+    score : float or None
+        Log-probability over ``length ** length_penalty``; None where the search had nothing, or only a copy that it
+        fills up with.
     """
 
     lane: int
     prompt: int
     step: int
     candidate: int
-    score: float
+    score: float | None
 
 
 def trace_candidate(steps: Sequence[BeamStep], step: int, candidate: int) -> list[BeamCandidate]:

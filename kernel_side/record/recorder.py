@@ -1,7 +1,7 @@
 """Turns step outputs into rows of records, and of the tables of rounds and beam steps: measures, texts, times.
 
 A streamer like any other, so that ``observe(Recorder(...))`` records a plain ``generate`` call. It decides nothing
-about the generation. How one sequence is written is in ``row_writer``.
+about the generation. How one sequence is written is in ``row_writer``, how a beam search is in ``search``.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ from ..streaming.assisted_outputs import AssistedStepOutput
 from ..streaming.base import StepStreamer
 from ..streaming.beam_outputs import BeamResult, BeamStepOutput
 from ..streaming.outputs import Field, Output, PromptOutput, StepOutput
-from .beams import BeamCandidate, BeamChoice, BeamStep, FinishedBeam
 from .measures import Measures, measure
 from .record import Record
 from .rounds import Draft, Round
 from .row_writer import RowWriter
+from .search import Search
 from .table import Table
 
 __all__ = ["Clock", "Recorder"]
-
-_NOTHING = -1e8
-"""Scores of hypotheses below this stand for none: the library fills with -1e9."""
 
 
 class Clock(Protocol):
@@ -89,7 +86,7 @@ class Recorder(StepStreamer):
     first, last : float or None
         Seconds by the clock at the first step and at the last one.
     over : bool
-        Whether the last step ended all rows.
+        Whether the last step ended all rows; of a beam search, which may end by its own estimate too, all candidates.
     """
 
     def __init__(
@@ -107,8 +104,6 @@ class Recorder(StepStreamer):
         self.fields = frozenset([*fields, "prompt_logits"] if prompt_probabilities else fields)
         self.clock: Clock = clock or _StartedNow()
         self.rounds: Table[Round] = Table()
-        self.beams: Table[BeamStep] = Table()
-        self.choices: Table[BeamChoice] = Table()
         self.busy = 0.0
         self.steps = 0
         self.first: float | None = None
@@ -121,8 +116,8 @@ class Recorder(StepStreamer):
         # Logits of the last position of a slice predict the first token of the next one.
         self._pending_logits: torch.Tensor | None = None
         self._rows = rows  # of the batch
-        # Of each step of a beam search: its time, and by row and token the measures of its candidates.
-        self._beam_steps: list[tuple[float, dict[tuple[int, int], Measures]]] = []
+        self._search = Search(self._writers)
+        self.beams, self.choices = self._search.steps, self._search.choices
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -145,9 +140,13 @@ class Recorder(StepStreamer):
         if isinstance(output, PromptOutput):
             self._put_prompt(output)
         elif isinstance(output, BeamStepOutput):
-            self._put_beam_step(output)
+            logits, scores = _distributions(output.logits, output.scores)
+            tokens, parents = output.candidate_tokens.flatten(), output.candidate_parents.flatten()
+            measures = self._measure(logits[parents], scores[parents], tokens)
+            self.over = bool(output.candidate_stops.all())
+            self._search.step(output, measures, self._lap(output.seconds), self._rows)
         elif isinstance(output, BeamResult):
-            self._put_beam_result(output)
+            self._search.end(output)
         elif isinstance(output, AssistedStepOutput):
             self._put_round(output)
         else:
@@ -237,59 +236,6 @@ class Recorder(StepStreamer):
         texts = writer.texts_of(tokens)
         return tuple(Draft(*draft) for draft in zip(tokens, texts, drafted, target, strict=True))
 
-    def _put_beam_step(self, output: BeamStepOutput) -> None:
-        logits, scores = _distributions(output.logits, output.scores)
-        prompts, kept = output.candidate_tokens.shape
-        tokens, parents = output.candidate_tokens.flatten(), output.candidate_parents.flatten()
-        measures = self._measure(logits[parents], scores[parents], tokens)
-        keys = list(zip(parents.tolist(), tokens.tolist(), strict=True))
-        self._beam_steps.append((self._lap(output.seconds), dict(zip(keys, measures, strict=True))))
-        beams = output.live.shape[1]
-        for prompt in range(prompts):
-            if prompt * self._rows // prompts >= len(self._writers):
-                break  # no sequence of this prompt is recorded
-            writer = self._writers[prompt * self._rows // prompts]
-            columns = (output.candidate_scores[prompt].tolist(), output.candidate_stops[prompt].tolist())
-            own_keys = keys[prompt * kept : (prompt + 1) * kept]
-            candidates = tuple(
-                BeamCandidate(token, writer.text_of(token), parent - prompt * beams, _score(score), stops)
-                for (parent, token), score, stops in zip(own_keys, *columns, strict=True)
-            )
-            pool = (output.finished, output.finished_steps, output.finished_candidates, output.finished_scores)
-            self.beams.append(
-                BeamStep(
-                    prompt=prompt,
-                    step=output.step,
-                    candidates=candidates,
-                    live=tuple(output.live[prompt].tolist()),
-                    live_scores=tuple(map(_score, output.live_scores[prompt].tolist())),
-                    finished=tuple(
-                        FinishedBeam(step, candidate, score)
-                        for taken, step, candidate, score in zip(*(part[prompt].tolist() for part in pool), strict=True)
-                        if taken
-                    ),
-                )
-            )
-
-    def _put_beam_result(self, output: BeamResult) -> None:
-        prompts = max(step.prompt for step in self.beams) + 1 if len(self.beams) else 1
-        for row, writer in enumerate(self._writers):
-            length = int(output.lengths[row])
-            tokens = output.sequences[row, output.prompt_length :].tolist()[:length]
-            parents = output.beam_indices[row].tolist()[:length]
-            for token, parent, (seconds, measures) in zip(tokens, parents, self._beam_steps, strict=False):
-                writer.append(token, "generated", measures[parent, token], seconds)
-            self.choices.append(
-                BeamChoice(
-                    lane=row,
-                    prompt=row * prompts // self._rows,
-                    step=int(output.steps[row]),
-                    candidate=int(output.candidates[row]),
-                    score=float(output.scores[row]),
-                )
-            )
-        self._beam_steps.clear()
-
     def _measure(self, logits: torch.Tensor, scores: torch.Tensor, tokens: torch.Tensor) -> list[Measures]:
         return measure(logits, scores if self._scores_are_logits else None, tokens, self._alternatives)
 
@@ -311,10 +257,6 @@ def _logprobs(scores: torch.Tensor, tokens: torch.Tensor) -> list[float]:
     """Return the natural-log probability of each token in its row of scores."""
     logprobs = scores.float().log_softmax(dim=-1).gather(1, tokens[:, None].to(scores.device))
     return [float(value) for value in logprobs[:, 0]]
-
-
-def _score(score: float) -> float | None:
-    return score if score > _NOTHING else None
 
 
 Distribution = TypeVar("Distribution", torch.Tensor, tuple[torch.Tensor, ...])

@@ -1,4 +1,4 @@
-"""The settings of a run. ``strategies`` has a class a strategy; ``parts`` has what strategies share.
+"""The settings of a run: a class a strategy in ``strategies``, what they share in ``parts`` and ``families``.
 
 The same names work as keyword arguments, as options of ``%%generate``, as fields of the form and as keys of a trait.
 Errors in our own words, and prompts, are in ``request``; what depends on a model is checked by the engine.

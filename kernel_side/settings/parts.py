@@ -1,7 +1,7 @@
-"""Settings that strategies share: each class here is a group of them, for the strategies to inherit.
+"""Settings that most strategies share: each class here is a group of them, for the strategies to inherit.
 
 A field says in its schema where the form shows it and what to do about a wrong value; each group adds its arguments of
-``generate``.
+``generate``. Groups of a family of strategies are in ``families``.
 """
 
 from __future__ import annotations
@@ -12,17 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from ..problems import Problem
 
-__all__ = [
-    "BeamSettings",
-    "Common",
-    "DraftSettings",
-    "Observable",
-    "Penalties",
-    "Sampling",
-    "Several",
-    "SometimesSampling",
-    "setting",
-]
+__all__ = ["DYNAMIC_CACHE", "Common", "Observable", "Penalties", "Sampling", "setting"]
 
 Observable = Literal["scores", "logits", "hidden_states", "attentions"]
 """Step outputs that a run can keep in its final output, by the library's names."""
@@ -43,6 +33,7 @@ def _lines_to_list(value: object) -> object:
 
 _NEUTRAL: dict[str, Any] = {
     # Each would make it another decoding loop,
+    "use_mtp": None,
     "penalty_alpha": None,
     "dola_layers": None,
     "prompt_lookup_num_tokens": None,
@@ -53,13 +44,20 @@ _NEUTRAL: dict[str, Any] = {
     # end it at another place,
     "max_time": None,
     "stop_strings": None,
-    "min_length": 0,
+    "exponential_decay_length_penalty": None,
+    # change scores by other rules than ours,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "renormalize_logits": False,
     # or cut candidates.
     "top_h": None,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
 }
 """Arguments of ``generate`` that no setting of most strategies stands for, as they are when no config sets them."""
+
+DYNAMIC_CACHE: dict[str, Any] = {"use_cache": True, "cache_implementation": None, "prefill_chunk_size": None}
+"""Arguments for strategies that take tokens back or pick rows, which only the default cache can; no other may rule."""
 
 _NO_SAMPLING: dict[str, Any] = {"temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None}
 """Arguments of sampling where nothing is drawn: the library's defaults, which it does not warn about."""
@@ -196,6 +194,8 @@ class Common(BaseModel):
             "max_new_tokens": self.max_new_tokens,
             "min_new_tokens": self.min_new_tokens or None,
             **_NEUTRAL,
+            # The library warns of both, and then heeds min_new_tokens.
+            "min_length": None if self.min_new_tokens else 0,
             **_NO_SAMPLING,
         }
         if not self.stop_at_eos:
@@ -297,107 +297,3 @@ class Penalties(Common):
             "repetition_penalty": self.repetition_penalty,
             "no_repeat_ngram_size": self.no_repeat_ngram_size,
         }
-
-
-class SometimesSampling(Sampling):
-    """A strategy that chooses greedily unless it is told to draw."""
-
-    # Before the fields of the base in the form: those only count while this is on.
-    do_sample: bool = setting(
-        False,
-        group="strategy",
-        title="Sampling",
-        description="Draws each token from the distribution instead of taking the most probable one.",
-        way_out="Use true or false.",
-    )
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "when": {name: "do_sample" for name in Sampling.model_fields if name not in Common.model_fields}
-        }
-    )
-
-    def generate_kwargs(self) -> dict[str, Any]:
-        """See :meth:`Common.generate_kwargs`."""
-        return super().generate_kwargs() if self.do_sample else super(Sampling, self).generate_kwargs()
-
-
-class Several(Common):
-    """Settings of strategies that can give several sequences for each prompt."""
-
-    num_return_sequences: int = setting(
-        1,
-        ge=1,
-        le=64,
-        group="strategy",
-        title="Sequences",
-        description="How many sequences each prompt gets.",
-        way_out="Use a whole number from 1 to 64; of a beam search at most num_beams.",
-    )
-
-    @property
-    def sequences(self) -> int:
-        """How many sequences a prompt gets."""
-        return self.num_return_sequences
-
-
-def _named_stopping(value: object) -> object:
-    """Accept the library's names too."""
-    return {False: "estimate", True: "first"}.get(value, value) if isinstance(value, bool) else value
-
-
-class BeamSettings(Several):
-    """Settings of searches that follow several hypotheses at once."""
-
-    searches: ClassVar[bool] = True
-
-    num_beams: int = setting(
-        4,
-        ge=2,
-        le=64,
-        group="strategy",
-        title="Beams",
-        description="How many hypotheses are followed at once; each costs a row of every forward pass.",
-        way_out="Use a whole number from 2 to 64; for one hypothesis choose the strategy 'greedy'.",
-    )
-    length_penalty: float = setting(
-        1.0,
-        ge=-10,
-        le=10,
-        step=0.1,
-        group="strategy",
-        title="Length penalty",
-        description="A finished hypothesis counts its log-probability over length to this power: above 0 favours long.",
-        way_out="Use a number from -10 to 10; 1 is usual, 0 takes length out of it.",
-    )
-    early_stopping: Annotated[Literal["estimate", "first", "never"], BeforeValidator(_named_stopping)] = setting(
-        "estimate",
-        group="strategy",
-        title="Stop the search",
-        description="estimate: when a better hypothesis is unlikely; first: once enough have finished; never: when "
-        "none can be better.",
-        way_out="Use 'estimate', 'first' or 'never'.",
-    )
-
-    def problems(self) -> list[Problem]:
-        """See :meth:`Common.problems`."""
-        problems = super().problems()
-        if self.num_return_sequences > self.num_beams:
-            message = f"{self.num_return_sequences} sequences are more than there are beams ({self.num_beams})"
-            way_out = "Ask for at most num_beams sequences, or raise num_beams."
-            problems.append(Problem("num_return_sequences", self.num_return_sequences, message, way_out))
-        return problems
-
-    def generate_kwargs(self) -> dict[str, Any]:
-        """See :meth:`Common.generate_kwargs`."""
-        return super().generate_kwargs() | {
-            "num_beams": self.num_beams,
-            "length_penalty": self.length_penalty,
-            "early_stopping": {"estimate": False, "first": True, "never": "never"}[self.early_stopping],
-        }
-
-
-class DraftSettings(SometimesSampling, Penalties):
-    """Settings of strategies that draft some tokens and check them with one forward pass."""
-
-    drafts: ClassVar[bool] = True

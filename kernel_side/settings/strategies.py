@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from ..problems import Problem
-from .parts import BeamSettings, DraftSettings, Penalties, Sampling, Several, SometimesSampling, setting
+from .families import BeamSettings, DraftSettings, Several, SometimesSampling
+from .parts import DYNAMIC_CACHE, Penalties, Sampling, setting
 
 __all__ = [
     "Assisted",
@@ -96,6 +97,10 @@ class DiverseBeam(BeamSettings, Penalties):
             problems.append(Problem("num_beam_groups", self.num_beam_groups, message, way_out))
         return problems
 
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`~.parts.Common.generate_kwargs`."""
+        return super().generate_kwargs() | DYNAMIC_CACHE
+
 
 class Contrastive(Penalties):
     """Weighs a token's probability against its likeness to what came before (arXiv:2202.06417)."""
@@ -122,6 +127,10 @@ class Contrastive(Penalties):
         description="How many of the most probable tokens are weighed; each costs a row of a forward pass.",
         way_out="Use a whole number from 1 to 100; 4 to 8 are usual.",
     )
+
+    def generate_kwargs(self) -> dict[str, Any]:
+        """See :meth:`~.parts.Common.generate_kwargs`."""
+        return super().generate_kwargs() | DYNAMIC_CACHE
 
 
 class Dola(SometimesSampling, Penalties):

@@ -166,9 +166,11 @@ def test_generate_arguments() -> None:
         "num_beams": 1, "num_return_sequences": 1, "max_new_tokens": 5, "min_new_tokens": None,
         "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "do_sample": False,
         "temperature": 1.0, "top_k": 50, "top_p": 1.0, "typical_p": 1.0, "min_p": None,
-        "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
+        "use_mtp": None, "penalty_alpha": None, "dola_layers": None, "prompt_lookup_num_tokens": None, "assistant_early_exit": None,
         "num_beam_groups": None, "guidance_scale": None,
         "max_time": None, "stop_strings": None, "min_length": 0,
+        "exponential_decay_length_penalty": None, "encoder_repetition_penalty": 1.0,
+        "encoder_no_repeat_ngram_size": 0, "renormalize_logits": False,
         "top_h": None, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0,
     }  # fmt: skip
     sample = make_settings(strategy="sample", temperature=0.5, top_k=3, min_p=0.1, stop_at_eos=False).generate_kwargs()
@@ -245,8 +247,9 @@ def test_a_list_of_prompts_is_a_batch() -> None:
         (["a", ""], r"the prompt is empty"),
         (["a", {"role": "user", "content": "hi"}], r"a chat message is not right"),
         (["a"] * 257, r"257 prompts, and 256 are the most"),
+        (["a"] * 17, r"num_return_sequences: 64 for each of 17 prompts are more than 1024 in all. Use at most 60"),
     ],
 )
 def test_a_wrong_batch_is_named(prompt: list[Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        Request.make(prompt)
+        Request.make(prompt, strategy="sample", num_return_sequences=64)

@@ -583,6 +583,7 @@ print(run.over)
 
 
 HIDDEN: dict[str, Any] = {
+    "use_mtp": True,
     "penalty_alpha": 0.6,
     "prompt_lookup_num_tokens": 3,
     "assistant_early_exit": 1,
@@ -595,6 +596,8 @@ HIDDEN: dict[str, Any] = {
     "top_h": 0.3,
     "epsilon_cutoff": 0.5,
     "eta_cutoff": 0.5,
+    "encoder_repetition_penalty": 3.0,
+    "exponential_decay_length_penalty": (1, 5.0),
     "output_scores": True,
     "output_hidden_states": True,
 }

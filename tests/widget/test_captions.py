@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from fake_engine import FakeEngine
+from genscope.kernel_side.record.beams import BeamChoice
+from genscope.kernel_side.record.record import Record
+from genscope.kernel_side.record.recording import Lane, Recording
+from genscope.kernel_side.record.table import Table
 from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import Run
 from genscope.widget.captions import caption, lane_labels, plain_text
@@ -60,6 +65,18 @@ def test_a_search_that_goes_on_has_steps_and_no_tokens():
     run.wait(30)
     assert caption(run, "tiny") == "tiny, beam, 5 tokens, finished (length)"
     assert lane_labels(run) == ["score -1.500"]
+
+
+def test_a_score_is_told_where_there_is_one_however_small():
+    lanes = tuple(Lane(0, index, Record(), None, 0) for index in range(3))
+    scores = (-4.1e-10, -24.5706, None)
+    choices = Table([BeamChoice(lane, 0, 3, 0, score) for lane, score in enumerate(scores)])
+    run = SimpleNamespace(recording=Recording(lanes, choices=choices), whys=("eos", "length", "no hypothesis"))
+    assert lane_labels(run) == [
+        "sequence 1 (eos, score -4.1e-10)",
+        "sequence 2 (length, score -24.571)",
+        "sequence 3 (no hypothesis)",
+    ]
 
 
 def test_the_text_of_one_lane_is_plain_and_several_have_labels():

@@ -127,6 +127,19 @@ def test_a_draft_model_is_loaded_in_the_background_for_a_model_that_is_there(mad
     assert scope.about["unavailable"].get("assisted") is None
 
 
+def test_a_draft_model_with_more_rows_for_the_same_tokens_keeps_its_tokenizer(made, model, loading, assistants):
+    draft = tiny_model("llama", seed=1)
+    draft.resize_token_embeddings(310)  # as small and large models of one family may be padded differently
+    loading.result = (draft, tiny_tokenizer())
+    settings = {"strategy": "assisted", "max_new_tokens": 6}
+    scope = made(model, tiny_tokenizer(), assistant="small", prompt="the cat", settings=settings)
+    loading.go.set()
+    run = scope.generate().wait(30)
+    assert assistants == [loading.result]
+    assert run.texts == made(model, tiny_tokenizer(), prompt="the cat", max_new_tokens=6).generate().wait(30).texts
+    assert run.status().drafts.drafted > 0
+
+
 def test_model_and_draft_model_are_loaded_one_after_the_other(made, loading, assistants):
     scope = made("demo", assistant="small")
     loading.go.set()

@@ -179,6 +179,15 @@ def test_one_observe_serves_generations_in_several_threads() -> None:
     assert all(torch.equal(result, wanted) for result in results)
 
 
+@pytest.mark.parametrize(("rows", "sizes"), [(1, [70]), (16, [32, 32, 6]), (100, [16, 16, 16, 16, 6])])
+def test_prompt_logits_of_many_rows_come_in_smaller_slices(rows: int, sizes: list[int]) -> None:
+    model, ids = tiny_model("llama"), inputs(length=70, batch=1)["input_ids"].repeat(rows, 1)
+    with torch.no_grad():
+        slices = [logits for _, logits in prompt_logits(model, ids)]
+        assert [logits.shape[1] for logits in slices] == sizes
+        torch.testing.assert_close(torch.cat(slices, dim=1), model(ids).logits, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_prompt_logits_of_a_recurrent_model_come_in_one_pass(masked: bool) -> None:
     # Its state cannot be continued by several tokens at once: slices would be wrong, or crash.

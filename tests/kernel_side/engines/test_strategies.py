@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import copy
+import gc
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
 import torch
-from transformers import PreTrainedModel
+from transformers import Cache, MambaConfig, MambaForCausalLM, PreTrainedModel
 
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
 from genscope.kernel_side.decoding.dola import DoLa
 from genscope.kernel_side.engines.in_process import InProcessEngine
+from genscope.kernel_side.observation.unseen import UnseenError
 from genscope.kernel_side.record.beams import trace_candidate
 from genscope.kernel_side.record.rounds import summarize
-from genscope.kernel_side.request import Request, Settings, SettingsError
+from genscope.kernel_side.request import Request, Settings, SettingsError, make_settings
 from genscope.kernel_side.run import Run
 from tiny import PAD, tiny_model, tiny_tokenizer
 
@@ -59,6 +62,16 @@ def ids_of(prompts: list[str], *, left: bool) -> dict[str, torch.Tensor]:
     tokenizer.padding_side = "left" if left else "right"
     encoded = tokenizer(prompts, return_tensors="pt", padding=True)
     return {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]}
+
+
+def caches() -> set[int]:
+    gc.collect()
+    return {id(one) for one in gc.get_objects() if issubclass(type(one), Cache)}
+
+
+def recurrent_model() -> PreTrainedModel:
+    config = MambaConfig(vocab_size=300, hidden_size=32, num_hidden_layers=2, state_size=4, eos_token_id=1)
+    return MambaForCausalLM(config).eval()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -180,7 +193,7 @@ def test_a_stop_string_finishes_hypotheses(name: str) -> None:
     free = Run(on, request(name, num_return_sequences=4)).wait(60)
     string = next(token.text for token in free.record[free.prompt_tokens + 2 :] if token.text.strip())
     # Short hypotheses win, so those that a stop string ended are returned.
-    short = {"num_return_sequences": 4, "length_penalty": -2.0}
+    short = {"num_return_sequences": 4, "length_penalty": -1.0}
     run = Run(on, request(name, stop_strings=[string], **short)).wait(60)
     assert f"stop string {string!r}" in run.whys
     for lane, why in zip(run.lanes, run.whys, strict=True):
@@ -209,6 +222,38 @@ def test_beam_steps_replay_to_the_returned_sequences(name: str, kind: str) -> No
         total = path[-1].score
         assert total is not None
         assert choice.score == pytest.approx(total / len(path), abs=1e-6)
+
+
+def test_what_a_search_fills_up_with_has_no_score() -> None:
+    on = engine("llama")
+    on.model.generation_config.suppress_tokens = list(range(4, on.model.config.vocab_size))  # leaves four tokens
+    run = Run(on, request("beam", num_beams=8, num_return_sequences=8, max_new_tokens=1)).wait(60)
+    choices = run.recording.choices
+    assert [choice.score is None for choice in choices] == 4 * [False] + 4 * [True]
+    assert [choice.step for choice in choices] == 7 * [0] + [-1]  # three are copies, for the last there is nothing
+    assert run.output.sequences_scores is None  # not asked for
+    [step] = run.recording.beams
+    assert [place.score is None for place in step.finished] == 4 * [False] + 3 * [True]
+    assert [place.score for place in step.finished] == [choice.score for choice in choices[:7]]
+
+
+@pytest.mark.parametrize("name", ["beam", "beam_sample", "diverse_beam"])
+def test_the_steepest_length_penalty_leaves_hypotheses_above_what_fills_the_pool(name: str) -> None:
+    steepest = make_settings(strategy=name).model_json_schema()["properties"]["length_penalty"]["minimum"]
+    run = Run(engine("llama"), request(name, length_penalty=steepest, num_return_sequences=4, max_new_tokens=60))
+    assert run.wait(60).whys == 4 * ("length",)
+    assert [lane.generated for lane in run.lanes] == 4 * [60]
+
+
+def test_the_least_tokens_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    library = logging.getLogger("transformers.generation.utils")
+    library.addHandler(caplog.handler)
+    try:
+        run = Run(engine("llama"), request("greedy", min_new_tokens=3, stop_at_eos=True)).wait(60)
+    finally:
+        library.removeHandler(caplog.handler)
+    assert run.state == "finished"
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["assisted", "prompt_lookup", "early_exit"])
@@ -249,6 +294,34 @@ def test_drafts_are_as_long_as_the_setting_says() -> None:
     assert on.draft.model.generation_config.to_dict() == before
 
 
+@pytest.mark.parametrize("name", ["assisted", "early_exit"])
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        {"stop_strings": ["e"]},
+        {"penalty_alpha": 0.3},
+        {"dola_layers": "low"},
+        {"max_time": 0.0},
+        {"guidance_scale": 3.0},
+        {"prompt_lookup_num_tokens": 1},
+    ],
+    ids=str,
+)
+def test_the_drafting_model_s_own_defaults_change_no_draft(name: str, hidden: dict[str, Any]) -> None:
+    on = engine("llama", assistant=name == "assisted")
+    drafting = on.draft.model if on.draft else on.model
+
+    def drafts() -> list[list[int]]:
+        run = Run(on, request(name)).wait(60)
+        return [[draft.id for draft in one.drafts] for one in run.recording.rounds]
+
+    before = drafts()
+    assert any(before)
+    for field, value in hidden.items():
+        setattr(drafting.generation_config, field, value)
+    assert drafts() == before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name: str) -> None:
     on = engine("llama", assistant=True)
@@ -266,6 +339,39 @@ def test_a_stop_in_the_middle_leaves_the_record_whole_and_the_model_usable(name:
     assert on.model.config.to_dict() == before
     whole = Run(on, request(name)).wait(60)
     assert whole.record.ids() == plain(on.model, PROMPTS[:1], name)[0].tolist()
+
+
+@pytest.mark.parametrize("name", ["beam", "diverse_beam"])
+def test_a_search_that_is_stopped_is_not_finished_however_its_best_ended(name: str) -> None:
+    on = engine("llama")
+    settings = {"early_stopping": "never", "max_new_tokens": 40, "stop_at_eos": True}
+    # Among these tokens are the ends of some hypotheses, and the search goes on for better ones.
+    on.model.generation_config.eos_token_id = list(range(0, 300, 2))
+    run = Run(on, request(name, **settings), paused=True)
+    until(lambda: run.state == "paused")
+    run.stop()
+    run.wait(30)
+    assert run.lanes[0].record[-1].id in on.eos_ids()
+    assert (run.state, run.whys) == ("stopped", (None,))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_is_asked_to_step_on_behind_the_last_token(name: str) -> None:
+    run = Run(engine("llama", assistant=True), request(name, max_new_tokens=1), paused=True).wait(30)
+    assert (run.state, run.whys) == ("finished", ("length",))
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_over_keeps_no_cache(name: str, kind: str) -> None:
+    on = engine(kind, assistant=True)
+    if name in on.unavailable():
+        pytest.skip(on.unavailable()[name])
+    before = caches()
+    run = Run(on, request(name, keep=["logits"])).wait(60)
+    assert run.output.cache is None
+    assert len(run.output.logits) == run.output.sequences.shape[1] - max(lane.prompt_tokens for lane in run.lanes)
+    assert caches() <= before
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -317,8 +423,58 @@ def test_a_draft_model_with_another_vocabulary_needs_its_tokenizer() -> None:
     draft = tiny_model("llama", "sdpa")
     draft.resize_token_embeddings(310)
     on = InProcessEngine(tiny_model("llama", "sdpa"), tiny_tokenizer(), draft)
-    with pytest.raises(SettingsError, match=r"draft model has 310 tokens and the model 300: .*its tokenizer\)"):
+    with pytest.raises(
+        SettingsError,
+        match=r"needs a draft model with the same tokens: this one has 310 and the model 300\. .*its tokenizer\)",
+    ):
         Run(on, request("assisted"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "draft", "reason"),
+    [
+        (
+            "t5",
+            "llama",
+            r"needs a draft model of the same kind, and LlamaForCausalLM has no encoder, which this model has\.",
+        ),
+        (
+            "llama",
+            "t5",
+            r"needs a draft model of the same kind, and T5ForConditionalGeneration has an encoder, which this model",
+        ),
+        ("llama", "mamba", r"needs a draft model with a cache that can go back, and MambaForCausalLM is recurrent"),
+    ],
+)
+def test_a_draft_model_of_another_make_is_refused(kind: Any, draft: Any, reason: str) -> None:
+    drafting = recurrent_model() if draft == "mamba" else tiny_model(draft)
+    on = InProcessEngine(tiny_model(kind), tiny_tokenizer(), drafting)
+    with pytest.raises(SettingsError, match=reason):
+        Run(on, request("assisted"))
+    assert "assisted" in on.unavailable()
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"), [({"attention": True}, "attention"), ({"keep": ["attentions"]}, "keep")]
+)
+def test_attention_that_a_view_cannot_give_is_refused_before_the_run(settings: dict[str, Any], field: str) -> None:
+    on = engine("llama")
+    forward = on.model.forward
+    on.model.forward = forward  # on the object, as hooks for offloading do
+    message = rf"{field}: forward\(\) of the model was replaced .*set_attn_implementation\('eager'\).*switch it off"
+    with pytest.raises(SettingsError, match=message):
+        Run(on, request("greedy", **settings))
+    assert Run(on, request("greedy", logit_lens=True)).wait(60).state == "finished"
+
+
+def test_a_model_without_attention_runs_and_says_that_it_has_none() -> None:
+    on = InProcessEngine(recurrent_model(), tiny_tokenizer())
+    run = Run(on, request("greedy", attention=True, logit_lens=True)).wait(60)
+    position = len(run.record) - 1
+    assert run.looks is not None
+    assert len(run.looks.lens(position)) == 3
+    with pytest.raises(UnseenError, match="this model gives none"):
+        run.looks.attention(position)
 
 
 def test_guidance_goes_away_from_the_negative_prompt() -> None:
@@ -344,15 +500,26 @@ def test_attentions_are_kept_of_a_model_that_gives_none() -> None:
     assert on.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("settings", [{"logit_lens": True}, {"attention": True}, {"keep": ["hidden_states"]}])
-def test_looking_into_a_model_leaves_nothing_on_it(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"logit_lens": True},
+        {"attention": True},
+        {"keep": ["hidden_states"]},
+        *({"strategy": name} | CHANGES.get(name, {}) for name in NAMES),
+    ],
+    ids=str,
+)
+def test_a_run_leaves_nothing_on_the_model(settings: dict[str, Any]) -> None:
     def hooks(module: torch.nn.Module) -> list[int]:
         return [len(part._forward_hooks) + len(part._forward_pre_hooks) for part in module.modules()]
 
-    on = engine("llama")
-    before = hooks(on.model), sorted(vars(on.model))
-    Run(on, request("greedy", **settings)).wait(60)
-    assert (hooks(on.model), sorted(vars(on.model))) == before
+    on = engine("llama", assistant=True)
+    assert on.draft is not None
+    models = on.model, on.draft.model
+    before = [(hooks(model), sorted(vars(model))) for model in models]
+    Run(on, Request.make(PROMPTS[0], settings, max_new_tokens=2)).wait(60)
+    assert [(hooks(model), sorted(vars(model))) for model in models] == before
 
 
 def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
@@ -363,3 +530,17 @@ def test_a_context_is_not_shared_with_what_an_encoder_reads() -> None:
         SettingsError, match=r"max_new_tokens: 512 do not fit: the prompt takes 1 of the 512.*at most 511"
     ):
         Run(on, request("greedy", max_new_tokens=512))
+
+
+@pytest.mark.parametrize("name", ["diverse_beam", "contrastive", "assisted", "prompt_lookup", "early_exit"])
+@pytest.mark.parametrize(
+    "config", [{"use_cache": False}, {"cache_implementation": "static"}, {"prefill_chunk_size": 4}]
+)
+def test_a_cache_that_cannot_go_back_is_not_taken_from_the_config(name: str, config: dict[str, Any]) -> None:
+    on = engine("llama", assistant=True)
+    assert on.draft is not None
+    wanted = Run(on, request(name)).wait(60).record.ids()
+    for model in (on.model, on.draft.model):
+        for key, value in config.items():
+            setattr(model.generation_config, key, value)
+    assert Run(on, request(name)).wait(60).record.ids() == wanted

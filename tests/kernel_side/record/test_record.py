@@ -160,9 +160,11 @@ steps = st.builds(
     ).map(tuple),
     live=st.lists(st.integers(0), max_size=3).map(tuple),
     live_scores=st.lists(st.none() | scores, max_size=3).map(tuple),
-    finished=st.lists(st.builds(FinishedBeam, st.integers(0), st.integers(0), scores), max_size=2).map(tuple),
+    finished=st.lists(st.builds(FinishedBeam, st.integers(0), st.integers(0), st.none() | scores), max_size=2).map(
+        tuple
+    ),
 )
-choices = st.builds(BeamChoice, st.integers(0), st.integers(0), st.integers(-1), st.integers(-1), scores)
+choices = st.builds(BeamChoice, st.integers(0), st.integers(0), st.integers(-1), st.integers(-1), st.none() | scores)
 
 
 @given(st.lists(rounds, max_size=2), st.lists(steps, max_size=2), st.lists(choices, max_size=2))
