@@ -17,6 +17,8 @@ from transformers import (
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from genscope.kernel_side.caching.lease import Lease
@@ -30,8 +32,8 @@ _TOKENS: dict[str, Any] = {"vocab_size": VOCABULARY, "eos_token_id": EOS, "bos_t
 
 
 def model_of(name: str, attn: str = "sdpa", **changes: Any) -> Any:
-    """Make a model of ``tiny``, or ``mistral`` (sliding window of 8 in all layers), ``mamba``, ``jamba`` (hybrid)."""
-    if name not in ("mistral", "mamba", "jamba"):
+    """Make a model of ``tiny``, or a calmer ``t5``, ``mistral`` (sliding window of 8), ``mamba``, ``jamba`` (hybrid)."""
+    if name not in ("t5", "mistral", "mamba", "jamba"):
         return tiny_model(cast("AnyKind", name), attn, **changes)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -42,6 +44,11 @@ def model_of(name: str, attn: str = "sdpa", **changes: Any) -> Any:
 
 
 def _build(name: str, attn: str, changes: dict[str, Any]) -> Any:
+    if name == "t5":
+        # That of `tiny` has logits of hundreds, with rounding errors of hundredths.
+        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "initializer_factor": 1.0}
+        tokens = {**_TOKENS, "decoder_start_token_id": PAD, "tie_word_embeddings": False}
+        return T5ForConditionalGeneration(T5Config(**tokens, **sizes, attn_implementation=attn, **changes))
     common: dict[str, Any] = {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "tie_word_embeddings": False}
     attention: dict[str, Any] = {
         "intermediate_size": 64,
