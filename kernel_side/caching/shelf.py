@@ -102,7 +102,7 @@ class Shelf:
         nodes = self.nodes
         excess = sum(node.nbytes for node in nodes) + size - self.max_bytes
         if make_room(self.trees, excess, [] if kept is None else [kept]) is None:
-            self.refuse("all that could make room is in use")
+            self.refuse("what could make room is in use, or is what it goes on from")
             return False
         self.evictions += len(nodes) - len(self.nodes)
         for entry in self.entries:  # without what their encoder gave trees are of no use

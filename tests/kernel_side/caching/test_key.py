@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cached_runs import assert_same, ids_of, model_of, run
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, cache_utils
 from transformers.cache_utils import DynamicLayer
 
+from cached_runs import assert_same, ids_of, run
 from genscope.kernel_side.caching.key import LOOKED_AT, key_of, longest_exact, why_not
 from genscope.kernel_side.caching.layers import UncacheableError, fresh_cache
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
@@ -82,7 +82,9 @@ def test_weights_edited_in_place_miss(how):
 def test_large_weights_are_looked_at_in_part_unless_thoroughly():
     with torch.random.fork_rng(devices=[]):
         model = LlamaForCausalLM(
-            LlamaConfig(vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+            LlamaConfig(
+                vocab_size=1000, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+            )
         ).eval()
     weight = model.lm_head.weight
     assert weight.numel() > LOOKED_AT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cached_runs import TOLERANCE, assert_same, ids_of, model_of, run
 
+from cached_runs import TOLERANCE, assert_same, ids_of, model_of, run
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from tiny import SLIDING_WINDOW
 
@@ -60,7 +60,7 @@ def test_rows_of_a_batch_find_their_own_prefixes(name):
     for prompt in known:
         run(model, [prompt], prefixes)
     # 3 columns of padding and 10 known; none of padding and 14 known; 1 of padding and 13 known.
-    batch = [known[0][:10] + ids_of(2, 8), known[0][:14] + [5], known[0][:13] + [7]]
+    batch = [known[0][:10] + ids_of(2, 8), [*known[0][:14], 5], [*known[0][:13], 7]]
     cold, warm = run(model, batch), run(model, batch, prefixes)
     assert_same(cold, warm)
     assert [(row.reused, row.known) for row in warm.lease.rows] == [(10, 10), (13, 14), (12, 13)]
@@ -130,7 +130,7 @@ def test_a_recurrent_state_is_taken_up_where_one_token_is_left(name):
     model = model_of(name)
     prefixes = PrefixCache(2**24)
     done = run(model, [ids_of(11)], prefixes).sequences[0]
-    for prompt in (done, done[:-1] + [77]):
+    for prompt in (done, [*done[:-1], 77]):
         warm = run(model, [prompt], prefixes, store=False)
         assert_same(run(model, [prompt]), warm)
         assert (warm.lease.reused, warm.lease.rows[0].end.kind) == (len(done) - 1, "whole")
@@ -141,18 +141,18 @@ def test_a_recurrent_state_is_taken_up_nowhere_else_and_the_reason_is_said(name)
     model = model_of(name)
     prefixes = PrefixCache(2**24)
     done = run(model, [ids_of(11)], prefixes).sequences[0]
-    for prompt in (done + [5], done[:11], done[:5] + ids_of(6, 3)):
+    for prompt in ([*done, 5], done[:11], done[:5] + ids_of(6, 3)):
         warm = run(model, [prompt], prefixes, store=False)
         assert torch.equal(warm.logits, run(model, [prompt]).logits)
         assert (warm.lease.reused, warm.lease.rows[0].end.kind) == (0, "recurrent")
-    assert "known after 16 tokens, and 2 would be left" in run(model, [done + [5]], prefixes).lease.rows[0].end.message
+    assert "known after 16 tokens, and 2 would be left" in run(model, [[*done, 5]], prefixes).lease.rows[0].end.message
 
 
 @pytest.mark.parametrize("name", ["mamba", "jamba"])
 def test_recurrent_states_of_rows_of_one_length_are_stacked_and_repeated(name):
     model = model_of(name)
     prefixes = PrefixCache(2**24)
-    batch = [row for row in run(model, [ids_of(11), ids_of(11, 1)], prefixes).sequences]
+    batch = list(run(model, [ids_of(11), ids_of(11, 1)], prefixes).sequences)
     settings = {"do_sample": True, "num_return_sequences": 2}
     torch.manual_seed(3)
     cold = run(model, batch, **settings)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cached_runs import assert_same, ids_of, model_of, run
 
+from cached_runs import assert_same, ids_of, model_of, run
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.decoding.contrastive import ContrastiveSearch
 from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch
