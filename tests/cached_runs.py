@@ -46,7 +46,14 @@ def model_of(name: str, attn: str = "sdpa", **changes: Any) -> Any:
 def _build(name: str, attn: str, changes: dict[str, Any]) -> Any:
     if name == "t5":
         # That of `tiny` has logits of hundreds, with rounding errors of hundredths.
-        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "initializer_factor": 1.0}
+        sizes: dict[str, Any] = {
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 64,
+            "num_layers": 2,
+            "num_heads": 4,
+            "initializer_factor": 1.0,
+        }
         tokens = {**_TOKENS, "decoder_start_token_id": PAD, "tie_word_embeddings": False}
         return T5ForConditionalGeneration(T5Config(**tokens, **sizes, attn_implementation=attn, **changes))
     common: dict[str, Any] = {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "tie_word_embeddings": False}
@@ -62,7 +69,7 @@ def _build(name: str, attn: str, changes: dict[str, Any]) -> Any:
         return MistralForCausalLM(MistralConfig(**common, **attention, **settings))
     if name == "mamba":
         return MambaForCausalLM(MambaConfig(**common, state_size=8, initializer_range=0.3, **changes))
-    settings = {
+    settings: dict[str, Any] = {
         "num_experts": 2,
         "attn_layer_period": 2,
         "attn_layer_offset": 1,
@@ -129,7 +136,13 @@ def run(
             "attention_mask": torch.tensor([[1] * len(row) + [0] * (read - len(row)) for row in sources]),
             "decoder_input_ids": ids,
         }
-    settings = {"max_new_tokens": new, "do_sample": False, "eos_token_id": None, "pad_token_id": PAD, **kwargs}
+    settings: dict[str, Any] = {
+        "max_new_tokens": new,
+        "do_sample": False,
+        "eos_token_id": None,
+        "pad_token_id": PAD,
+        **kwargs,
+    }
     steps: list[Any] = []
     lease = None
     if prefixes is not None:

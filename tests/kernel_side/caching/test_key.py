@@ -178,6 +178,7 @@ def test_adapters_their_scale_and_switches_miss_and_come_back():
 
 def test_a_view_shares_with_its_model():
     model = tiny_model("llama")
+    model.model.bound = model.model.get_input_embeddings  # the view's is bound to the view
     assert run(view_of(model), [PROMPT], known(model)).lease.reused == len(PROMPT) - 1
     assert end_of(view_of(model, attention="sdpa"), known(model)).message.endswith("other attention implementation")
 

@@ -189,3 +189,15 @@ def test_a_prefix_in_double_precision_agrees_to_its_last_digits():
     # Steps carry logits in float32.
     assert float((warm.logits - run(model, [prompt]).logits).abs().max()) <= TOLERANCE / 100
     assert warm.lease.reused == LENGTH - 1
+
+
+@pytest.mark.parametrize("name", ["mamba", "jamba"])
+def test_recurrent_rows_of_different_lengths_are_computed_and_not_stored(name):
+    model = model_of(name)
+    prefixes = PrefixCache(2**24)
+    rows = [run(model, [ids_of(length)], prefixes).sequences[0] for length in (11, 8)]
+    warm = run(model, rows, prefixes)
+    assert torch.equal(warm.logits, run(model, rows).logits)
+    assert (warm.lease.reused, [row.end.kind for row in warm.lease.rows]) == (0, ["recurrent", "recurrent"])
+    assert "rows of one length" in warm.lease.rows[0].end.message
+    assert prefixes.stats().not_stored == {"a recurrent state behind padding may not be that of its tokens": 1}
