@@ -85,7 +85,7 @@ def nodes_of(prefixes: PrefixCache) -> list[Node]:
 def check_account(prefixes: PrefixCache) -> None:
     """Compare bytes accounted with bytes held, by unique storage, with the budget, and contents with what they should be."""
     nodes = nodes_of(prefixes)
-    tensors = [one for node in nodes for pair in node.layers for one in pair]
+    tensors = [one for node in nodes for pair in node.layers for one in pair or ()]
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
     stats = prefixes.stats()
     assert len(storages) == len(tensors)
@@ -98,5 +98,6 @@ def check_account(prefixes: PrefixCache) -> None:
         assert node.nbytes == len(node.ids) * A_TOKEN
         assert all(child.parent is node and child.ids[0] == first for first, child in node.children.items())
         for layer, pair in enumerate(node.layers):
+            assert pair is not None
             for ours, theirs in zip(pair, expected(path, layer), strict=True):
                 assert torch.equal(ours, theirs[:, :, start:])

@@ -55,7 +55,7 @@ def _build(name: str, attn: str, changes: dict[str, Any]) -> Any:
             "initializer_factor": 1.0,
         }
         tokens = {**_TOKENS, "decoder_start_token_id": PAD, "tie_word_embeddings": False}
-        return T5ForConditionalGeneration(T5Config(**tokens, **sizes, attn_implementation=attn, **changes))
+        return T5ForConditionalGeneration(T5Config(**tokens, **sizes, **changes))
     common: dict[str, Any] = {**_TOKENS, "hidden_size": 32, "num_hidden_layers": 2, "tie_word_embeddings": False}
     attention: dict[str, Any] = {
         "intermediate_size": 64,
@@ -64,12 +64,13 @@ def _build(name: str, attn: str, changes: dict[str, Any]) -> Any:
         "attn_implementation": attn,
         "initializer_range": 0.3,
     }
+    settings: dict[str, Any]
     if name == "mistral":
-        settings: dict[str, Any] = {"sliding_window": SLIDING_WINDOW, "max_position_embeddings": 512, **changes}
+        settings = {"sliding_window": SLIDING_WINDOW, "max_position_embeddings": 512, **changes}
         return MistralForCausalLM(MistralConfig(**common, **attention, **settings))
     if name == "mamba":
         return MambaForCausalLM(MambaConfig(**common, state_size=8, initializer_range=0.3, **changes))
-    settings: dict[str, Any] = {
+    settings = {
         "num_experts": 2,
         "attn_layer_period": 2,
         "attn_layer_offset": 1,
