@@ -40,6 +40,7 @@ def observe(
     assistant_tokenizer: PreTrainedTokenizerBase | None = None,
     loop: OwnLoop | None = None,
     hidden_layers: Sequence[int] | None = None,
+    held: int = 0,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -78,6 +79,9 @@ def observe(
         Which hidden states a step output carries, in this order: 0 is the embeddings, ``n`` the output of the ``n``-th
         layer, ``-1`` the last one's. All by default. What ``generate`` returns, and what an encoder gives once, stays
         whole.
+    held : int
+        Columns of the prompt that the ``cache=`` holds which ``generate`` is given, beside the whole ids: they are not
+        computed again, whatever the strategy. See ``caching.lease``.
 
     Returns
     -------
@@ -131,6 +135,7 @@ def observe(
                 assistant_model,
                 tokenizer,
                 assistant_tokenizer,
+                held,
             )
         )
 

@@ -13,6 +13,7 @@ genscope relies on for this is in these files, and the tests name the versions t
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -63,6 +64,8 @@ class Call:
     assistant_model: PreTrainedModel | None = None
     tokenizer: PreTrainedTokenizerBase | None = None
     assistant_tokenizer: PreTrainedTokenizerBase | None = None
+    held: int = 0
+    """Columns of the prompt that the cache holds already."""
 
 
 class LoopTap:
@@ -230,17 +233,49 @@ AnyTap = TypeVar("AnyTap", bound=LoopTap)
 
 
 class TappedModel(Generic[AnyTap]):
-    """Everything the user's model is, without touching it, plus a look at each forward's outputs."""
+    """Everything the user's model is, without touching it, plus a look at each forward's outputs.
 
-    def __init__(self, model: Any, tap: AnyTap) -> None:
+    Parameters
+    ----------
+    model : PreTrainedModel
+    tap : LoopTap
+    held : int
+        Columns of the prompt that the cache holds already: the first forward pass is fed the others. Left to
+        themselves, the loops (transformers 5.24) do so for some: not in assisted decoding, not where all layers are
+        recurrent, and behind an encoder only with a mask. Processors and criteria see the whole prompt.
+    """
+
+    def __init__(self, model: Any, tap: AnyTap, held: int = 0) -> None:
         self._model = model
         self._tap = tap
+        self._held = held
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._model(*args, **kwargs)
+
+    def _prefill(self, input_ids: Any, generation_config: Any, model_kwargs: Any, **kwargs: Any) -> Any:
+        if not self._held:
+            return self._model._prefill(input_ids, generation_config, model_kwargs, **kwargs)  # noqa: SLF001 - the tap
+        if generation_config.prefill_chunk_size is not None:
+            if all(model_kwargs["cache"].is_linear):  # one token is left, and the library would feed all
+                generation_config = copy.copy(generation_config)
+                generation_config.prefill_chunk_size = None
+            else:
+                self._held = 0  # cut off before it is cut into chunks
+        loop: Any = type(self._model)
+        return loop._prefill(self, input_ids, generation_config, model_kwargs, **kwargs)  # noqa: SLF001 - the tap
+
+    def prepare_inputs_for_generation(
+        self, input_ids: torch.Tensor, next_sequence_length: int | None = None, **kwargs: Any
+    ) -> Any:
+        """Return what the next forward pass is given, of the first one what the cache does not hold."""
+        if self._held:
+            next_sequence_length = input_ids.shape[1] - self._held
+            self._held = 0
+        return self._model.prepare_inputs_for_generation(input_ids, next_sequence_length=next_sequence_length, **kwargs)
 
     def _update_model_kwargs_for_generation(self, outputs: Any, *args: Any, **kwargs: Any) -> Any:
         self._tap.on_forward(outputs)
@@ -251,7 +286,7 @@ def run_sample(call: Call, tap: Tap) -> Any:
     """Run the library's loop of greedy decoding and sampling, tapped; returns what it returns."""
     loop: Any = type(call.model)
     return loop._sample(  # noqa: SLF001 - the tap
-        TappedModel(call.model, tap),
+        TappedModel(call.model, tap, call.held),
         call.input_ids,
         logits_processor=TappedProcessors(call.logits_processor, tap.on_logits),
         stopping_criteria=TappedCriteria(call.stopping_criteria, tap.on_tokens),

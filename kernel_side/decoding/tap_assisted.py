@@ -225,7 +225,7 @@ def run_assisted(call: Call, tap: AssistedTap) -> Any:
     check_assistance(call)
     loop: Any = type(call.model)
     return loop._assisted_decoding(  # noqa: SLF001 - the tap
-        _AssistedModel(call.model, tap),
+        _AssistedModel(call.model, tap, call.held),
         call.input_ids,
         logits_processor=call.logits_processor,
         stopping_criteria=TappedCriteria(call.stopping_criteria, tap.on_tokens),

@@ -154,7 +154,7 @@ def run_beams(call: Call, tap: BeamTap, conclude: Callable[[BeamResult], None]) 
     """Run the library's beam search, tapped; returns what it returns, after telling ``conclude`` what it chose."""
     loop: Any = type(call.model)
     output = loop._beam_search(  # noqa: SLF001 - the tap
-        _BeamModel(call.model, tap),
+        _BeamModel(call.model, tap, call.held),
         call.input_ids,
         logits_processor=TappedProcessors(call.logits_processor, tap.on_scores),
         stopping_criteria=call.stopping_criteria,

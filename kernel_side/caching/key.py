@@ -1,0 +1,237 @@
+"""What of a model decides its keys and values: two runs may share them only where all of it is the same.
+
+A key is taken anew for each run, since everything in it can be changed in place at any time: weights (torch counts each
+change of a tensor), attributes of modules (an adapter's scale, what is switched on), the configuration (RoPE, windows),
+dtype and device, how attention is computed. It holds no weights, only weak references to their storages, so that an
+address that is used again is never taken for the weights that were there before. Views of a model
+(``decoding.model_view``) have the same key as the model, unless something that matters is set on them.
+
+Torch does not count a change through ``tensor.data``. For these, contents are compared too: whole tensors up to
+:data:`LOOKED_AT` elements, of larger ones whole rows at equal distances, and all columns of these (4 ms for the 135
+million weights of the demo model); ``thorough=True`` compares all contents (a quarter of a second).
+
+Not here: what a cache's class allows (``layers``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from transformers import PreTrainedConfig
+from transformers.utils import output_capturing
+
+__all__ = ["LOOKED_AT", "Key", "follows_padding", "key_of", "longest_exact", "why_not"]
+
+LOOKED_AT = 16384
+"""Elements of a tensor whose contents are compared unless all are."""
+
+_PLAIN = (int, float, bool, str, bytes, type(None), torch.dtype, torch.device)
+_ADAPTER = ("active_adapter", "_active_adapter")
+_LENGTH_DEPENDENT = ("dynamic", "longrope")
+_UNSHARED = frozenset(
+    {
+        "_is_hf_initialized",
+        "_output_capturing_hooks_installed",
+        "name_or_path",
+        "_name_or_path",
+        # What `generate` leaves on a model: its last static cache's length, and compiled calls.
+        "_previous_max_cache_length",
+        "_compiled_call",
+        "_last_compile_config",
+    }
+)
+"""Attributes that decide nothing."""
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""Torch's own tables: tensors, children and hooks, which are looked at by themselves."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Key:
+    """What must be the same, part by part; each part's name is what a person is told when it differs."""
+
+    parts: dict[str, Any]
+
+    def differences(self, other: Key) -> tuple[str, ...]:
+        """Name the parts that differ, those that bring others about in place of these."""
+        found = [name for name, part in self.parts.items() if part != other.parts[name]]
+        # A model that was cast or moved has new weights for this reason, and adapters bring modules and weights.
+        for cause, effects in _CAUSES.items():
+            if cause in found:
+                found = [name for name in found if name not in effects]
+        return tuple(found)
+
+
+_CAUSES = {
+    "dtype": {"weights"},
+    "device": {"weights"},
+    "adapters": {"weights", "modules"},
+    "attention implementation": {"settings"},
+}
+
+
+def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = False) -> Key:
+    """Return the key of a model as it is now.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    kind : str
+        The kind of cache.
+    execution : str
+        How forward passes run.
+    thorough : bool
+        Compare the contents of all weights, not only of a part of the large ones.
+    """
+    modules = list(model.named_modules())
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    adapters = [(name, _plain(vars(one))) for name, one in modules if any(hasattr(one, word) for word in _ADAPTER)]
+    attention = sorted({str(one.config._attn_implementation) for _, one in modules if _has_config(one)})
+    first = next(iter(model.parameters()))
+    device = first.device.type
+    return Key(
+        {
+            "cache class": kind,
+            "execution": execution,
+            "dtype": sorted({str(one.dtype) for _, one in tensors}),
+            "device": sorted({str(one.device) for _, one in tensors}),
+            "attention implementation": attention,
+            "adapters": adapters,
+            "settings": [_settings(one) for one in _configs(modules)],
+            "modules": [(name, type(one), _plain(vars(one))) for name, one in modules],
+            "weights": (
+                [(StorageWeakRef(one.untyped_storage()), *_place(one)) for _, one in tensors],
+                _contents([one for _, one in tensors], thorough=thorough),
+            ),
+            "arithmetic": (
+                torch.get_float32_matmul_precision(),
+                torch.is_autocast_enabled(device) and str(torch.get_autocast_dtype(device)),
+            ),
+        }
+    )
+
+
+def why_not(model: Any) -> str | None:
+    """Return why nothing can be known about a model's keys and values, None where it can."""
+    if model.training:
+        return "the model is in training mode, in which its dropout is random; call model.eval()"
+    everywhere = vars(nn.modules.module)
+    if everywhere["_global_forward_hooks"] or everywhere["_global_forward_pre_hooks"]:
+        return "a forward hook on all modules may change what they compute"
+    for name, module in model.named_modules():
+        if module.training:
+            return f"{name} is in training mode, in which dropout is random; call model.eval()"
+        if "forward" in vars(module):
+            return f"forward() of {name or 'the model'} was replaced on the object, so what it computes is not known"
+        hooks = (*vars(module)["_forward_hooks"].values(), *vars(module)["_forward_pre_hooks"].values())
+        # The library's own, which hand outputs out, change nothing.
+        if any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks):
+            return f"a forward hook on {name or 'the model'} may change what it computes"
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            return f"{name} is not in memory (offloaded), so that a change of it would not be seen"
+        if tensor.is_inference():
+            return f"{name} was made in inference mode, in which torch does not count changes"
+    config = model.config.get_text_config(decoder=True)
+    if getattr(config, "use_bidirectional_attention", None) or getattr(config, "is_causal", True) is False:
+        return "its tokens look at later ones, so that a prefix is not known before all of it is"
+    return None
+
+
+def longest_exact(model: Any) -> int | None:
+    """Return how long a sequence may get before RoPE changes the positions behind it too; None where it never does."""
+    config = model.config.get_text_config(decoder=True)
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    changing = [one for one in kinds if one.get("rope_type", one.get("type")) in _LENGTH_DEPENDENT]
+    if not changing:
+        return None
+    limits = [one.get("original_max_position_embeddings") for one in changing]
+    limits += [getattr(config, "original_max_position_embeddings", None), config.max_position_embeddings]
+    return min(int(limit) for limit in limits if limit is not None) - 1
+
+
+def follows_padding(model: Any) -> bool:
+    """Return whether positions are told to the model, so that a token's are the same behind padding."""
+    return not model.config.is_encoder_decoder and "position_ids" in inspect.signature(model.forward).parameters
+
+
+def _has_config(module: nn.Module) -> bool:
+    return isinstance(vars(module).get("config"), PreTrainedConfig)
+
+
+def _configs(modules: Iterable[tuple[str, Any]]) -> list[Any]:
+    """Return the configurations of all modules, each once."""
+    return list({id(one.config): one.config for _, one in modules if _has_config(one)}.values())
+
+
+def _settings(config: Any) -> str:
+    settings = config.to_dict()
+    return repr(sorted((name, value) for name, value in settings.items() if name not in _UNSHARED))
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    version = tensor._version  # noqa: SLF001 - torch documents it, under this name
+    return version, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
+
+
+def _plain(values: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return what can be compared of a module's own attributes: numbers, texts, functions, and containers of these."""
+    left_out = _OF_EVERY_MODULE | _UNSHARED
+    found = ((name, _value(value)) for name, value in values.items() if name not in left_out)
+    return [(name, value) for name, value in found if value is not _NOTHING]
+
+
+_NOTHING = object()
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, _PLAIN):
+        return value if type(value) is not bool else str(value)  # True is no 1
+    if isinstance(value, types.MethodType):
+        return value.__func__  # a view's are bound to its own modules
+    if isinstance(value, types.FunctionType):
+        return value
+    if isinstance(value, list | tuple | set):
+        return type(value), [_value(one) for one in value]
+    if isinstance(value, dict):
+        return [(name, _value(one)) for name, one in value.items()]
+    return _NOTHING
+
+
+def _contents(tensors: list[torch.Tensor], *, thorough: bool) -> bytes:
+    """Return a digest of sums of the tensors' bits, by row and by column: whole numbers, so the same in any order."""
+    sums: dict[torch.device, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        plain = tensor.detach()
+        if type(plain) is nn.Parameter or not plain.numel() or not plain.is_contiguous():
+            plain = plain.contiguous()
+        rows = plain.reshape(-1, plain.shape[-1] if plain.dim() > 1 else plain.numel())
+        if not thorough:
+            rows = rows[:: -(-rows.numel() // LOOKED_AT) or 1]
+        bits = rows.view(_words(rows))
+        sums.setdefault(plain.device, []).extend((bits.sum(dim=1), bits.sum(dim=0)))
+    digest = hashlib.blake2b(digest_size=16)
+    for parts in sums.values():
+        digest.update(torch.cat(parts).cpu().numpy().tobytes())
+    return digest.digest()
+
+
+def _words(rows: torch.Tensor) -> torch.dtype:
+    """Return the widest integer in which rows can be seen."""
+    size = rows.element_size()
+    width = rows.shape[-1] * size
+    aligned = rows.storage_offset() * size
+    stride = rows.stride(0) * size if rows.shape[0] > 1 else 0
+    for dtype in (torch.int64, torch.int32, torch.int16):
+        bytes_of = dtype.itemsize
+        if bytes_of >= size and width % bytes_of == aligned % bytes_of == stride % bytes_of == 0:
+            return dtype
+    return torch.uint8
