@@ -36,8 +36,7 @@ class StopStrings(StoppingCriteria):
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:  # noqa: ARG002 - the base's
         """Return which rows hold a stop string: shape ``(rows,)``, bool."""
-        rows = [(row[: self._prompt], row[self._prompt :]) for row in input_ids.tolist()]
-        found = [search.found is not None for search in self._rows.update(rows)]
+        found = [search.ended for search in self._rows.update(input_ids, self._prompt)]
         return torch.tensor(found, dtype=torch.bool, device=input_ids.device)
 
 

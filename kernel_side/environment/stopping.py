@@ -82,7 +82,7 @@ class StringStoppingCriteria(StoppingCriteria):
         """
         if prompt_length is not None:
             self._given_length = prompt_length
-        self._rows = SearchedRows(self.tokenizer, self.stop_strings)
+        self._rows = SearchedRows(self.tokenizer, self.stop_strings, self._eos)
         self._prompt: torch.Tensor | None = None
         self._length = 0
 
@@ -94,26 +94,16 @@ class StringStoppingCriteria(StoppingCriteria):
             self._prompt = input_ids[:, :length].clone()
         assert self._prompt is not None
         self._length = input_ids.shape[1]
-        begin = self._prompt.shape[1]
-        rows = input_ids.tolist()
-        searches = self._rows.update([(row[:begin], row[begin:]) for row in rows])
-        ends = [self._end(row[begin:], search) for row, search in zip(rows, searches, strict=True)]
-        self.generated_tokens = [self._length - begin if end is None else end for end in ends]
-        return torch.tensor([end is not None for end in ends], dtype=torch.bool, device=input_ids.device)
+        searches = self._rows.update(input_ids, self._prompt.shape[1])
+        self.generated_tokens = [search.length for search in searches]
+        return torch.tensor([search.ended for search in searches], dtype=torch.bool, device=input_ids.device)
 
     def count(self, generated: Sequence[int], prompt: Sequence[int] = ()) -> int:
         """Return how many of a row's generated tokens are the model's: up to the one that ends it, all if none does."""
-        search = StringSearch(self.tokenizer, self.stop_strings, prompt)
+        search = StringSearch(self.tokenizer, self.stop_strings, prompt, self._eos)
         for token in generated:
             search.push(token)
-        end = self._end(generated, search)
-        return len(generated) if end is None else end
-
-    def _end(self, generated: Sequence[int], search: StringSearch) -> int | None:
-        ends = [index + 1 for index, token in enumerate(generated) if token in self._eos][:1]
-        if search.found is not None:
-            ends.append(search.length)
-        return min(ends, default=None)
+        return search.length
 
     def _is_new(self, input_ids: torch.Tensor) -> bool:
         prompt = self._prompt

@@ -198,8 +198,6 @@ class Turns:
         prompt = 1 if encoder else ids.shape[1]
         stopping.reset(prompt)
         inputs: dict[str, Any] = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-        if self.asked.get("pad_token_id") is None:
-            inputs["pad_token_id"] = self.pad_id
         known, packed = matching(kept or [None] * len(rows), rows), None
         if self.why_not is None:
             packed = pack(self.model, known, rows)
@@ -241,7 +239,7 @@ class Turns:
         return "a row of its batch has as many new tokens as it has in all, so there was nothing to save"
 
     def _arguments(self, room: int) -> dict[str, Any]:
-        own = {"max_new_tokens": room, "return_dict_in_generate": False}
+        own = {"max_new_tokens": room, "return_dict_in_generate": False, "pad_token_id": self.pad_id}
         if self._config is None:
             return self._kwargs | own
         # A copy: `generate` takes settings beside a config no more (transformers 5.24).

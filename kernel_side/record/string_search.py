@@ -8,8 +8,9 @@ what broken bytes turn into. What to do about a string that was found is decided
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from .detokenize import Detokenizer
@@ -30,13 +31,17 @@ class StringSearch:
         None of them empty.
     context : sequence of int
         The tokens before, the last few are enough. A string that begins in them does not count, nor does a character.
+    end_ids : collection of int
+        Tokens that end the search too, such as EOS.
 
     Attributes
     ----------
+    ended : bool
+        Whether a string or one of these tokens was found.
     found : str or None
         The string that was complete first; of several at once, the one that was named first.
     length : int
-        Tokens that were pushed, up to the one that completed it.
+        Tokens that were pushed, up to the one that ended the search.
 
     Examples
     --------
@@ -47,7 +52,13 @@ class StringSearch:
     'stop'
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], context: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        strings: Sequence[str],
+        context: Sequence[int] = (),
+        end_ids: Collection[int] = (),
+    ) -> None:
         self._strings = tuple(strings)
         self._wanted = tuple(string.encode("utf-8", "surrogatepass") for string in strings)
         self._longest = max(map(len, self._wanted), default=0)
@@ -56,14 +67,17 @@ class StringSearch:
             self._detokenizer.push(token)
         self._begun = bool(self._detokenizer.tail())  # a character that the context began
         self._bytes, self._text = b"", ""  # the end of what was pushed: a string may have begun there
+        self._end_ids = end_ids
+        self.ended = False
         self.found: str | None = None
         self.length = 0
 
     def push(self, token: int) -> None:
-        """Take the next token. Nothing changes any more once a string was found."""
-        if self.found is not None:
+        """Take the next token. Nothing changes any more once the search has ended."""
+        if self.ended:
             return
         self.length += 1
+        self.ended = token in self._end_ids
         piece = self._detokenizer.push(token)
         text = piece.text
         if self._begun and text:
@@ -72,7 +86,7 @@ class StringSearch:
         self._text += text
         for string, wanted in zip(self._strings, self._wanted, strict=True):
             if wanted in self._bytes or string in self._text:
-                self.found = string
+                self.found, self.ended = string, True
                 return
         self._bytes = self._bytes[max(0, len(self._bytes) - self._longest + 1) :]
         self._text = self._text[max(0, len(self._text) - self._longest + 1) :]
@@ -89,44 +103,56 @@ class SearchedRows:
 
     Parameters
     ----------
-    tokenizer, strings
+    tokenizer, strings, end_ids
         As for :class:`StringSearch`.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str]) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], end_ids: Collection[int] = ()
+    ) -> None:
         self._tokenizer = tokenizer
         self._strings = tuple(strings)
-        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], StringSearch] = {}
-        self._lengths: set[int] = set()
+        self._end_ids = frozenset(end_ids)
+        self._searches: list[StringSearch] = []
+        self._ids = torch.empty(0, 0, dtype=torch.int64)  # what they have seen, and the context before it
+        self._context = 0
 
-    def update(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[StringSearch]:
+    def update(self, ids: torch.Tensor, prompt: int) -> list[StringSearch]:
         """Take all rows as they are now; return the search of each.
+
+        A row that continues one of the last update costs its new tokens.
 
         Parameters
         ----------
-        rows : sequence of (sequence of int, sequence of int)
-            Of each row the tokens before what is searched, and all generated ones. A row that continues one of the
-            last update costs its new tokens.
+        ids : torch.Tensor
+            Shape ``(rows, length)``, int64.
+        prompt : int
+            Columns before what is searched.
         """
-        known: dict[tuple[tuple[int, ...], tuple[int, ...]], StringSearch] = {}
-        searches = []
-        for before, generated in rows:
-            context, tokens = tuple(before[-CONTEXT:]), tuple(generated)
-            search = known.get((context, tokens)) or self._continue(context, tokens)
-            known[context, tokens] = search
-            searches.append(search)
-        self._known = known
-        self._lengths = {len(tokens) for _, tokens in known}
+        context = min(prompt, CONTEXT)
+        ids = ids[:, prompt - context :]
+        seen, width = self._ids.to(ids.device), self._ids.shape[1]
+        if ids.shape[0] == len(self._searches) and context == self._context and torch.equal(ids[:, :width], seen):
+            searches, new = self._searches, ids[:, width:].tolist()
+        else:
+            rows = ids.tolist()
+            parents = self._parents(rows, width, context)
+            both = list(zip(parents, rows, strict=True))
+            searches = [self._new(row[:context]) if parent is None else parent.fork() for parent, row in both]
+            new = [row[context if parent is None else width :] for parent, row in both]
+        for search, tokens in zip(searches, new, strict=True):
+            for token in tokens:
+                search.push(token)
+        # A copy: some loops write into the ids that they hand out.
+        self._searches, self._ids, self._context = searches, ids.clone(), context
         return searches
 
-    def _continue(self, context: tuple[int, ...], tokens: tuple[int, ...]) -> StringSearch:
-        for length in sorted(self._lengths, reverse=True):
-            parent = self._known.get((context, tokens[:length])) if length <= len(tokens) else None
-            if parent is not None:
-                search, new = parent.fork(), tokens[length:]
-                break
-        else:
-            search, new = StringSearch(self._tokenizer, self._strings, context), tokens
-        for token in new:
-            search.push(token)
-        return search
+    def _parents(self, rows: Sequence[Sequence[int]], width: int, context: int) -> list[StringSearch | None]:
+        """Return the search that each row continues, by what it holds."""
+        if context != self._context:
+            return [None] * len(rows)
+        known = dict(zip(map(tuple, self._ids.tolist()), self._searches, strict=True))
+        return [known.get(tuple(row[:width])) if len(row) >= width else None for row in rows]
+
+    def _new(self, context: Sequence[int]) -> StringSearch:
+        return StringSearch(self._tokenizer, self._strings, context, self._end_ids)

@@ -292,7 +292,14 @@ def test_a_beam_search_writes_segments() -> None:
     assert texts_of(histories[0])[2] == "3<response>"
 
 
-@pytest.mark.parametrize("drafts", [{"prompt_lookup_num_tokens": 3}, {"assistant_model": tiny_model("llama", seed=1)}])
+@pytest.mark.parametrize(
+    "drafts",
+    [
+        {"prompt_lookup_num_tokens": 3},
+        {"assistant_model": tiny_model("llama", seed=1)},
+        {"assistant_model": tiny_model("llama")},
+    ],
+)
 def test_drafts_write_what_the_model_alone_writes(drafts) -> None:
     plain = environment(generation_kwargs={"max_new_tokens": 30}).run(["ab ab ab ab"])[-1][0]
     *_, [history] = environment(generation_kwargs={"max_new_tokens": 30, **drafts}).run(["ab ab ab ab"])

@@ -84,7 +84,8 @@ def test_one_object_serves_one_generation_after_the_other() -> None:
         output = generated(criterion, {"q": [turn(text)]})
         assert TOKENIZER.decode(output[0]) == text
         assert criterion.generated_tokens == [len(ids_of(text))]
-    assert TOKENIZER.decode(generated(criterion, {"other": [turn("4<call>")]})[0]) == "4<call>"
+    assert TOKENIZER.decode(generated(criterion, {"another": [turn("4<call>")]})[0]) == "4<call>"
+    assert criterion.generated_tokens == [len(ids_of("4<call>"))]
 
 
 def test_several_tokens_a_step_are_right_where_the_prompt_is_known() -> None:

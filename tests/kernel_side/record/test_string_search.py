@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import pytest
+import torch
 from hypothesis import given
 
 from genscope.kernel_side.record.string_search import SearchedRows, StringSearch
@@ -100,13 +101,36 @@ def test_a_fork_goes_its_own_way() -> None:
     assert (search.found, other.found) == ("stop", "stow")
 
 
+def test_tokens_may_end_a_search_too() -> None:
+    search = StringSearch(TOKENIZER, ["stop"], end_ids=[1])
+    for token in [*ids_of("ab"), 1, *ids_of("stop")]:
+        search.push(token)
+    assert (search.ended, search.found, search.length) == (True, None, 3)
+
+
 def test_rows_that_move_fork_and_die_are_followed() -> None:
-    rows, before = SearchedRows(TOKENIZER, ["stop"]), ids_of("x")
-    one, other = ids_of("sto"), ids_of("abc")
-    assert [search.found for search in rows.update([(before, one), (before, other)])] == [None, None]
-    grown = [(before, [*other, *ids_of("s")]), (before, [*one, *ids_of("p")]), (before, [*one, *ids_of("q")])]
-    assert [search.found for search in rows.update(grown)] == [None, "stop", None]
-    assert [search.found for search in rows.update(grown)] == [None, "stop", None]  # asked again in the same step
+    rows = SearchedRows(TOKENIZER, ["zxyw"])
+    one, other = [5, *ids_of("zxy")], [5, *ids_of("abc")]
+    assert len(one) == len(other) == 4
+    assert [search.found for search in rows.update(torch.tensor([one, other]), 1)] == [None, None]
+    grown = torch.tensor([[*other, *ids_of("z")], [*one, *ids_of("w")], [*one, *ids_of("q")]])
+    assert [search.found for search in rows.update(grown, 1)] == [None, "zxyw", None]
+    assert [search.found for search in rows.update(grown, 1)] == [None, "zxyw", None]  # asked again in the same step
+    assert [search.length for search in rows.update(torch.tensor([other, one]), 1)] == [3, 3]  # a step was taken back
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=1, max_size=9), st.integers(1, 10))
+def test_rows_are_searched_as_each_by_itself(steps: list[list[int]], prompt: int) -> None:
+    """Rows go on from any row of the step before, as beams do; written into one tensor, as some loops do."""
+    letters = [ids_of(letter)[0] for letter in "stop"]
+    ids = torch.full((3, prompt + len(steps)), 5)
+    rows = SearchedRows(TOKENIZER, ["to", "ss"])
+    for length, step in enumerate(steps, prompt + 1):
+        ids[:] = ids[[choice % 3 for choice in step]]
+        ids[:, length - 1] = torch.tensor([letters[choice] for choice in step])
+        searches = rows.update(ids[:, :length], prompt)
+        alone = [searched(row[prompt:], ["to", "ss"], row[:prompt]) for row in ids[:, :length].tolist()]
+        assert [(one.found, one.length) for one in searches] == [(one.found, one.length) for one in alone]
 
 
 def test_a_row_costs_its_new_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +139,5 @@ def test_a_row_costs_its_new_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StringSearch, "push", lambda self, token: (pushed.append(token), push(self, token))[1])
     rows, tokens = SearchedRows(TOKENIZER, ["stop"]), ids_of("abcdefgh")
     for length in range(1, len(tokens) + 1):
-        rows.update([([5], tokens[:length])])
+        rows.update(torch.tensor([[5, *tokens[:length]]]), 1)
     assert pushed == tokens
