@@ -1,7 +1,7 @@
 """Ends rows whose generated text holds a stop string. Looks at the generated text alone, and changes none of it.
 
 The library's ``StopStringCriteria`` (transformers 5.24) also matches what the prompt began, and takes seconds to build
-for a large vocabulary.
+for a large vocabulary. How strings are found is in ``record.string_search``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, StoppingCriteria
 
-from ..record.detokenize import Detokenizer
 from ..record.record import Record
+from ..record.string_search import SearchedRows
 
 __all__ = ["StopStrings", "found_in"]
-
-_CONTEXT = 8
-"""Tokens read before those that are searched, so that these do not begin inside a character."""
-_TOKENS_A_CHARACTER = 4
-"""At most: the bytes of a character of UTF-8."""
 
 
 class StopStrings(StoppingCriteria):
@@ -36,25 +31,13 @@ class StopStrings(StoppingCriteria):
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, strings: Sequence[str], prompt: int) -> None:
-        self._tokenizer = tokenizer
-        self._strings = tuple(strings)
         self._prompt = prompt
-        self._longest = _TOKENS_A_CHARACTER * max(map(len, strings))
-        self._before, self._length = prompt, prompt  # with the last step but one, and with the last
+        self._rows = SearchedRows(tokenizer, strings)
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:  # noqa: ARG002 - the base's
-        """Return which rows hold a stop string that ends with the last step: shape ``(rows,)``, bool."""
-        if input_ids.shape[1] > self._length:  # some loops ask several times a step
-            self._before, self._length = self._length, input_ids.shape[1]
-        searched = max(self._prompt, self._before - self._longest)
-        first = max(0, searched - _CONTEXT)
-        found = [self._holds(row, searched - first) for row in input_ids[:, first:].tolist()]
+        """Return which rows hold a stop string: shape ``(rows,)``, bool."""
+        found = [search.ended for search in self._rows.update(input_ids, self._prompt)]
         return torch.tensor(found, dtype=torch.bool, device=input_ids.device)
-
-    def _holds(self, ids: list[int], context: int) -> bool:
-        detokenizer = Detokenizer(self._tokenizer)
-        text = "".join([detokenizer.push(token).text for token in ids][context:])
-        return any(string in text for string in self._strings)
 
 
 def found_in(record: Record, strings: Sequence[str]) -> str | None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from genscope.kernel_side.decoding.model_view import view_of as view_of
     from genscope.kernel_side.decoding.observe import observe as observe
     from genscope.kernel_side.engines.in_process import InProcessEngine as InProcessEngine
+    from genscope.kernel_side.environment.environment import TextEnvironment as TextEnvironment
+    from genscope.kernel_side.environment.history import TextHistory as TextHistory
+    from genscope.kernel_side.environment.stopping import StringStoppingCriteria as StringStoppingCriteria
     from genscope.kernel_side.models import load_model as load_model
     from genscope.kernel_side.record.recorder import Recorder as Recorder
     from genscope.kernel_side.request import Request as Request
@@ -45,6 +48,9 @@ _HOME = {
     "Run": "genscope.kernel_side.run",
     "Scope": "genscope.widget.scope",
     "SettingsError": "genscope.kernel_side.request",
+    "StringStoppingCriteria": "genscope.kernel_side.environment.stopping",
+    "TextEnvironment": "genscope.kernel_side.environment.environment",
+    "TextHistory": "genscope.kernel_side.environment.history",
     "TextIteratorStreamer": "genscope.kernel_side.streaming.text",
     "TextStreamer": "genscope.kernel_side.streaming.text",
     "load_ipython_extension": "genscope.widget.magics",
@@ -70,6 +76,9 @@ __all__ = [
     "Run",
     "Scope",
     "SettingsError",
+    "StringStoppingCriteria",
+    "TextEnvironment",
+    "TextHistory",
     "TextIteratorStreamer",
     "TextStreamer",
     "__version__",
