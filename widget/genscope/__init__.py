@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from genscope.kernel_side.caching.prefix_cache import PrefixCache as PrefixCache
     from genscope.kernel_side.decoding.contrastive import ContrastiveSearch as ContrastiveSearch
     from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch as DiverseBeamSearch
     from genscope.kernel_side.decoding.dola import DoLa as DoLa
@@ -43,6 +44,7 @@ _HOME = {
     "InProcessEngine": "genscope.kernel_side.engines.in_process",
     "OutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
     "OutputStreamer": "genscope.kernel_side.streaming.base",
+    "PrefixCache": "genscope.kernel_side.caching.prefix_cache",
     "Recorder": "genscope.kernel_side.record.recorder",
     "Request": "genscope.kernel_side.request",
     "Run": "genscope.kernel_side.run",
@@ -71,6 +73,7 @@ __all__ = [
     "InProcessEngine",
     "OutputIteratorStreamer",
     "OutputStreamer",
+    "PrefixCache",
     "Recorder",
     "Request",
     "Run",
