@@ -45,6 +45,9 @@ FAULTS = """() => {
       faults.push(`sticks out: ${element.getAttribute('class') || element.tagName}`);
     }
   }
+  for (const line of root.querySelectorAll('.gs-kicker')) {
+    if (line.offsetHeight > 24) faults.push(`on two lines: ${line.textContent.trim()}`);
+  }
   const words = 'dt, dd, label, button, th, td, h1, h2, h3, h4, summary > *, p, li, .gs-bcell > *, .gs-bend, .gs-btick, .gs-kicker span';
   const boxes = [...root.querySelectorAll(words)]
     .filter((e) => e.checkVisibility() && e.offsetParent && e.textContent.trim()
