@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, StoppingCriteriaList
 
+from ..decoding.model_view import view_of
 from ..decoding.observe import observe
 from ..engines.inputs import context_of, pad_together
 from ..streaming.base import StepStreamer
@@ -95,7 +96,8 @@ class Turns:
         self._check(given, keep_logits)
         self._criteria = list(given.pop("stopping_criteria", None) or ())
         self._assistant = given.pop("assistant_model", None)
-        strings = given.pop("stop_strings", None) or ()
+        given.pop("stop_strings", None)
+        strings = self.asked.get("stop_strings", ())
         self.stop_strings = [strings] if isinstance(strings, str) else list(strings)
         left_out = {"max_length", "max_new_tokens", "seed", "streamer", "tokenizer", *_RETURNED}
         self._kwargs = {name: value for name, value in given.items() if name not in left_out}
@@ -210,7 +212,12 @@ class Turns:
             stop=stop,
             assistant_model=self._assistant,
         )
-        sequences = self.model.generate(
+        model = self.model
+        if (
+            model.generation_config.stop_strings is not None
+        ):  # they are ours to look for; `generate` would want a tokenizer
+            model = view_of(model, stop_strings=None)
+        sequences = model.generate(
             **inputs, **self._arguments(max(rooms)), stopping_criteria=criteria, **observed
         ).tolist()
         results = []

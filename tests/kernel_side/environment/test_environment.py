@@ -285,6 +285,14 @@ def test_stop_strings_of_ones_own_end_a_segment_too() -> None:
     assert (texts_of(history)[1], history.why) == ("abc.", "no call")
 
 
+def test_stop_strings_of_the_models_own_config_end_a_segment_too() -> None:
+    made = environment({"q": [turn("abc. def<submit>")]})
+    made.model.generation_config.stop_strings = ["."]
+    *_, [history] = made.run(["q"])
+    assert (texts_of(history)[1], history.why) == ("abc.", "no call")
+    assert made.model.generation_config.stop_strings == ["."]
+
+
 def test_a_beam_search_writes_segments() -> None:
     scripts = {"q": [turn("<request><add>1+2<call>", free=2), turn("<submit>")], "prompt": [turn("<submit>", free=3)]}
     *_, histories = environment(generation_kwargs=says(scripts, num_beams=2)).run(list(scripts))
