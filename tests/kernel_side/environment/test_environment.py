@@ -199,6 +199,19 @@ def test_a_segment_that_decodes_to_nothing_is_text_all_the_same() -> None:
     assert all(token >= 300 for token in generated_of(history)[0])
 
 
+def test_a_character_may_begin_in_one_segment_and_end_in_the_next() -> None:
+    first, second = ids_of("é")
+    history = TextHistory("\ufffd", torch.tensor([first]))
+
+    def script(input_ids, scores):
+        scores = torch.full_like(scores, -torch.inf)
+        scores[:, second if input_ids.shape[1] == 1 else EOS] = 0.0
+        return scores
+
+    environment(generation_kwargs={"logits_processor": [script], "max_new_tokens": 5}).generate([history])
+    assert history.last_text_segment == "é<eos>"
+
+
 def test_history_is_not_tokenized_anew() -> None:
     # "t" and "h" would be one token.
     t, h = TOKENIZER.convert_tokens_to_ids(["t", "h"])

@@ -83,6 +83,13 @@ def _byte_level(tokenizer, byte: int) -> int:
     return tokenizer.convert_tokens_to_ids(bytes_to_unicode()[byte])
 
 
+def test_behind_a_context_a_text_does_not_begin_as_one_of_its_own_would() -> None:
+    llama = tokenizer_named("llama")
+    space, context = llama.convert_tokens_to_ids("▁"), ids_of("The", llama)
+    assert searched([space], [" "], context, llama).found == " "
+    assert searched([space], [" "], [], llama).found is None  # the space at the start of a text goes
+
+
 def test_what_the_context_began_is_not_found() -> None:
     assert searched(ids_of("op"), ["stop"], ids_of("please st")).found is None
 
