@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from scripted import TOKENIZER, generated_of, ids_of, says, texts_of, turn
 from transformers import PreTrainedTokenizerFast
 
 from genscope.kernel_side.environment.chat import Chat, schema_of
 from genscope.kernel_side.environment.environment import TextEnvironment
 from genscope.kernel_side.environment.tools import Call
+from scripted import TOKENIZER, generated_of, ids_of, says, texts_of, turn
 from tiny import BOS, EOS, tiny_model
 
 # Ends messages with <eos>, wraps answers that follow each other together, and rewrites nothing.

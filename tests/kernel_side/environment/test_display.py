@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from scripted import TOKENIZER, ids_of
 
 from genscope.kernel_side.environment.history import TextHistory
+from scripted import TOKENIZER, ids_of
 
 PROMPT, SYSTEM, MODEL, REWARD = (f"\x1b[30;48;5;{colour}m" for colour in (253, 43, 39, 219))
 END = "\x1b[0m"

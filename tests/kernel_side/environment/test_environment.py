@@ -7,12 +7,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from scripted import TOKENIZER, generated_of, ids_of, rows_of, says, texts_of, turn
 from transformers import GenerationConfig
 
 from genscope.kernel_side.environment.environment import TextEnvironment
 from genscope.kernel_side.environment.history import TextHistory
 from genscope.kernel_side.streaming.base import OutputStreamer
+from scripted import TOKENIZER, generated_of, ids_of, rows_of, says, texts_of, turn
 from tiny import EOS, PAD, tiny_model
 
 

@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 import torch
-from scripted import TOKENIZER, generated_of, ids_of, says, texts_of, turn
 from transformers import StoppingCriteriaList
 
 from genscope.kernel_side.environment.environment import TextEnvironment
 from genscope.kernel_side.environment.history import TextHistory
 from genscope.kernel_side.environment.stopping import StringStoppingCriteria
+from scripted import TOKENIZER, generated_of, ids_of, says, texts_of, turn
 from tiny import EOS, tiny_model
 
 

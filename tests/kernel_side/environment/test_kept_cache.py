@@ -6,7 +6,6 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
-from scripted import TOKENIZER, Says, ids_of, says, turn
 from transformers import (
     DynamicCache,
     FalconMambaConfig,
@@ -21,6 +20,7 @@ from transformers import (
 
 from genscope.kernel_side.environment.environment import TextEnvironment
 from genscope.kernel_side.environment.kept_cache import KeptRow, empty_cache, kept_rows, pack, why_not_kept
+from scripted import TOKENIZER, Says, ids_of, says, turn
 from tiny import BOS, EOS, PAD, SLIDING_WINDOW, VOCABULARY, tiny_model
 
 SMALL = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from scripted import TOKENIZER, Says, ids_of, turn
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from genscope.kernel_side.environment.stopping import StringStoppingCriteria
+from scripted import TOKENIZER, Says, ids_of, turn
 from tiny import EOS, PAD, tiny_model
 
 PAD_ROW = torch.tensor([[PAD]])

@@ -7,10 +7,10 @@ import threading
 import time
 
 import pytest
-from scripted import TOKENIZER, ids_of
 
 from genscope.kernel_side.environment.new_tokens import closing_of, ids_of_data, ids_of_parts, text_after
 from genscope.kernel_side.environment.tools import Call, answer_of, cut, tools_by_name
+from scripted import TOKENIZER, ids_of
 from tokenizers_for_tests import EXACT, INEXACT, tokenizer_named
 
 CELL = contextvars.ContextVar("cell", default="none")

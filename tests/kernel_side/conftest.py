@@ -1,15 +1,11 @@
-"""Settings for tests of environments, and the path to what they share."""
+"""Settings for all tests of the kernel side."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True, scope="module")
