@@ -33,16 +33,16 @@ class Remembering:
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         """See the library's layer."""
         self.seen.append((_alone(key_states), _alone(value_states)))
-        return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[misc]
+        return super().update(key_states, value_states, *args, **kwargs)  # type: ignore[misc]  # a mixin: the base is a layer
 
     def reset(self) -> None:
         """See the library's layer."""
         self.seen = []
-        super().reset()  # type: ignore[misc]
+        super().reset()  # type: ignore[misc]  # a mixin: the base is a layer
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """See the library's layer."""
-        super().reorder_cache(beam_idx)  # type: ignore[misc]
+        super().reorder_cache(beam_idx)  # type: ignore[misc]  # a mixin: the base is a layer
         self._pick(lambda one: one.index_select(0, beam_idx.to(one.device)))
 
     def all_seen(self) -> tuple[torch.Tensor, torch.Tensor]:
