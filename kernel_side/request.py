@@ -10,7 +10,7 @@ import difflib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
@@ -18,6 +18,7 @@ from .problems import Problem, SettingsError
 from .settings import Observable, Settings
 
 __all__ = [
+    "Branch",
     "ChatMessage",
     "Observable",
     "Problem",
@@ -156,13 +157,14 @@ def settings_schema() -> dict[str, Any]:
     dict
         JSON Schema 2020-12 with one definition a strategy under ``$defs``, its own settings first. Beside the standard
         keywords a definition may have ``when`` (settings that count only while another one, a switch, is on), and each
-        property has ``group`` (``"strategy"``, ``"length"``, ``"randomness"`` or ``"observe"``), ``wayOut`` (what to
-        do about a wrong value) and, for numbers on a slider, ``step``. Treat it as read-only.
+        property has ``group`` (``"strategy"``, ``"length"``, ``"randomness"``, ``"cache"`` or ``"observe"``),
+        ``wayOut`` (what to do about a wrong value) and, for numbers on a slider, ``step``. Treat it as read-only.
     """
     schema = _ADAPTER.json_schema()
     for chosen in _BY_NAME.values():
         properties = schema["$defs"][chosen.__name__]["properties"]
         schema["$defs"][chosen.__name__]["properties"] = {name: properties[name] for name in _in_order(chosen)}
+        schema["$defs"][chosen.__name__].setdefault("when", {})["verify_cache"] = "prefix_cache"
     return schema
 
 
@@ -193,6 +195,33 @@ _MOST_SEQUENCES = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Branch:
+    """Where a run branches off from another one.
+
+    Attributes
+    ----------
+    run : str
+        The other run's id.
+    lane : int
+    position : int
+        How many tokens of that lane, from the first on, stay.
+    added : int
+        Tokens behind them that were given.
+    kind : {"branch", "reply"}
+        ``"reply"`` where these are the next turn of a conversation.
+    rewritten : bool
+        Of a reply: whether the chat template wrote earlier turns anew, from ``position`` on.
+    """
+
+    run: str
+    lane: int
+    position: int
+    added: int
+    kind: Literal["branch", "reply"] = "branch"
+    rewritten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One generation that a person asked for.
 
@@ -204,11 +233,18 @@ class Request:
         Validated.
     batched : bool
         Whether the prompts were given as a list of them; then there may still be only one.
+    ids : tuple of int, or None
+        Token ids to go on from, taken as they are in place of the only prompt's; of an encoder-decoder model those that
+        its decoder begins with, while its encoder reads the prompt.
+    branch : Branch or None
+        Where those ids come from.
     """
 
     prompts: tuple[Prompt, ...]
     settings: Settings
     batched: bool = False
+    ids: tuple[int, ...] | None = None
+    branch: Branch | None = None
 
     @property
     def prompt(self) -> Prompt | list[Prompt]:

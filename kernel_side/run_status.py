@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from .caching.reuse import PromptReuse
 from .record.rounds import DraftSummary
 
 __all__ = ["RunState", "RunStatus"]
@@ -39,6 +40,8 @@ class RunStatus:
         Runs of this model that go first.
     drafts : DraftSummary or None
         What drafting was worth so far; None without drafting.
+    reuse : PromptReuse or None
+        What was taken from the prefix cache; None before it was asked, and in a run without one.
     """
 
     state: RunState
@@ -51,3 +54,4 @@ class RunStatus:
     observation_share: float | None
     queue_ahead: int
     drafts: DraftSummary | None = None
+    reuse: PromptReuse | None = None

@@ -6,6 +6,7 @@ it was after each row, so that any slice says which strings it is the first to n
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from . import wire
@@ -13,9 +14,13 @@ from .plain import number, numbers, sendable
 from .tables import TableName, table_of, wire_rows
 
 if TYPE_CHECKING:
+    from ..kernel_side.caching.reuse import PromptReuse
     from ..kernel_side.observation.looks import Looks
     from ..kernel_side.record.record import Record, Token
     from ..kernel_side.record.recording import Recording
+    from ..kernel_side.request import Request
+
+    _Rows = wire.RoundRows | wire.BeamRows | wire.ChoiceRows | wire.SegmentRows
 
 __all__ = ["Frames", "Streamed", "status_of"]
 
@@ -24,6 +29,7 @@ class Streamed(Protocol):
     """What is needed of a :class:`~genscope.kernel_side.run.Run`."""
 
     id: str
+    request: Request
     recording: Recording
 
     @property
@@ -63,7 +69,7 @@ class Frames:
         run = self._run
         recording = run.recording
         sources = {id(source): len(recording.lanes) + place for place, source in enumerate(recording.sources)}
-        settings, looks = run.settings, run.looks
+        settings, looks, branch = run.settings, run.looks, run.request.branch
         return {
             "kind": "begin",
             "run": run.id,
@@ -78,6 +84,8 @@ class Frames:
             ],
             "tracks": len(self.records),
             "beams": _shape(settings) if settings.searches else None,
+            "branch": None if branch is None else cast("wire.WireBranch", dataclasses.asdict(branch)),
+            "environment": recording.segmented,
             "observed": [] if looks is None else list(looks.observed),
             "settings": settings.model_dump(mode="json"),
             "status": status_of(run),
@@ -99,7 +107,7 @@ class Frames:
             "status": status_of(self._run),
         }
 
-    def rows(self, table: TableName, start: int, stop: int) -> wire.RoundRows | wire.BeamRows | wire.ChoiceRows:
+    def rows(self, table: TableName, start: int, stop: int) -> _Rows:
         """Return rows ``start`` to ``stop`` of a table, which must have them."""
         message: Any = {
             "kind": "rows",
@@ -109,7 +117,7 @@ class Frames:
             "rows": wire_rows(table, table_of(self._run.recording, table)[start:stop]),
             "status": status_of(self._run),
         }
-        return cast("wire.RoundRows | wire.BeamRows | wire.ChoiceRows", message)
+        return cast("_Rows", message)
 
     def beat(self) -> wire.Beat:
         """Return a sign of life."""
@@ -136,6 +144,7 @@ class Frames:
             "rounds": len(recording.rounds),
             "beams": len(recording.beams),
             "choices": len(recording.choices),
+            "segments": len(recording.segments),
         }
 
 
@@ -184,6 +193,7 @@ class _Track:
             "alt_text": [index[entry.text] for entry in alternatives],
             "alt_raw_logprob": numbers(entry.raw_logprob for entry in alternatives),
             "alt_logprob": numbers(entry.logprob for entry in alternatives),
+            "cached": [None if token.cached is None else int(token.cached) for token in tokens],
         }
 
 
@@ -212,5 +222,35 @@ def status_of(run: Streamed) -> wire.Status:
             "drafted": drafts.drafted,
             "accepted": drafts.accepted,
             "generated": drafts.generated,
+        },
+        "reuse": None if status.reuse is None else _reuse(status.reuse),
+    }
+
+
+def _reuse(reuse: PromptReuse) -> wire.WireReuse:
+    at = reuse.worst
+    end, verified = reuse.rows[at].end, reuse.verified
+    return {
+        "tokens": reuse.tokens,
+        "reused": reuse.reused,
+        "nbytes": reuse.nbytes,
+        "sources_reused": reuse.sources_reused,
+        "sources": None if reuse.sources_reused is None else len(reuse.rows),
+        "end": {
+            "prompt": at,
+            "kind": end.kind,
+            "position": end.position,
+            "asked": sendable(reuse.asked[at]),
+            "cached": [sendable(text) for text in reuse.cached[at]],
+            "message": sendable(reuse.message()),
+        },
+        "saved": number(reuse.saved),
+        "saved_measured": reuse.saved_measured,
+        "verified": None
+        if verified is None
+        else {
+            "difference": verified.difference,
+            "largest": verified.largest,
+            "agrees": verified.agrees,
         },
     }

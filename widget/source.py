@@ -45,6 +45,8 @@ class About(TypedDict):
         By strategy: why this model cannot do it. Strategies that are not in it can be used.
     costs : dict of str or None
         By setting: what observing costs, in words; None until it is measured, see :meth:`ModelSource.measure_costs`.
+    prefix_cache : int or None
+        Bytes that the prefix cache of its runs may hold; None where there is none.
     """
 
     model: str
@@ -52,6 +54,7 @@ class About(TypedDict):
     context: int | None
     unavailable: dict[str, str]
     costs: dict[str, str] | None
+    prefix_cache: int | None
 
 
 class ModelSource:
@@ -95,6 +98,7 @@ class ModelSource:
             context=None,
             unavailable={},
             costs=None,
+            prefix_cache=None,
         )
         self.status = LoadStatus(phase="loading", text=f"Loading {' and '.join(names)}", progress=None)
 
@@ -187,6 +191,7 @@ class ModelSource:
             context=getattr(engine, "context", None),
             unavailable={} if unavailable is None else dict(unavailable()),
             costs=None,
+            prefix_cache=getattr(getattr(engine, "prefix_cache", None), "max_bytes", None),
         )
         self.status = LoadStatus(phase="ready", text=name, progress=None)
 

@@ -1,4 +1,4 @@
-"""Turns rows of the tables beside the records into wire rows: rounds of drafts, steps and choices of a beam search.
+"""Turns rows of the tables beside the records into wire rows: rounds, steps and choices of a beam search, segments.
 
 A row may hold many tokens, so slices are bounded by what their rows hold and not by their number.
 """
@@ -11,12 +11,13 @@ from typing import Any, Literal, get_args
 from ..kernel_side.record.beams import BeamChoice, BeamStep
 from ..kernel_side.record.recording import Recording
 from ..kernel_side.record.rounds import Round
+from ..kernel_side.record.segments import Segment
 from . import wire
 from .plain import number, numbers, sendable
 
 __all__ = ["TABLES", "TableName", "slice_end", "table_of", "wire_rows"]
 
-TableName = Literal["rounds", "beams", "choices"]
+TableName = Literal["rounds", "beams", "choices", "segments"]
 TABLES: tuple[TableName, ...] = get_args(TableName)
 
 ENTRIES = 4000
@@ -40,7 +41,7 @@ def slice_end(table: Sequence[Any], start: int) -> int:
     return stop
 
 
-def _entries(row: Round | BeamStep | BeamChoice) -> int:
+def _entries(row: Round | BeamStep | BeamChoice | Segment) -> int:
     if isinstance(row, Round):
         return 1 + len(row.drafts)
     if isinstance(row, BeamStep):
@@ -50,7 +51,7 @@ def _entries(row: Round | BeamStep | BeamChoice) -> int:
 
 def wire_rows(name: TableName, rows: Sequence[Any]) -> list[Any]:
     """Return rows of a table as the front end takes them."""
-    make: Any = {"rounds": _round, "beams": _step, "choices": _choice}[name]
+    make: Any = {"rounds": _round, "beams": _step, "choices": _choice, "segments": _segment}[name]
     return [make(row) for row in rows]
 
 
@@ -92,4 +93,18 @@ def _choice(row: BeamChoice) -> wire.WireBeamChoice:
         "step": row.step,
         "candidate": row.candidate,
         "score": number(row.score),
+    }
+
+
+def _segment(row: Segment) -> wire.WireSegment:
+    return {
+        "lane": row.lane,
+        "kind": row.kind,
+        "turn": row.turn,
+        "start": row.start,
+        "stop": row.stop,
+        "reused": row.reused,
+        "computed": row.computed,
+        "text": None if row.text is None else sendable(row.text),
+        "reward": number(row.reward),
     }

@@ -34,6 +34,7 @@ class ScopeTraits(LockedWidget):
     status = traitlets.Dict(read_only=True).tag(sync=True)
     about = traitlets.Dict(read_only=True).tag(sync=True)
     state = traitlets.Unicode("idle", read_only=True).tag(sync=True)
+    tree = traitlets.List(traitlets.Dict(), read_only=True).tag(sync=True)
     static_class = traitlets.Unicode(read_only=True).tag(sync=True)
     widget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 

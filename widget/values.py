@@ -14,7 +14,7 @@ from . import wire
 
 __all__ = ["CHECKS", "MEASURES", "Checked", "InvalidValueError", "brief", "flat", "wire_problems"]
 
-MEASURES = ("probability", "surprisal", "entropy", "rank", "latency")
+MEASURES = ("probability", "surprisal", "entropy", "rank", "latency", "cache")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 80

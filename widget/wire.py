@@ -9,14 +9,17 @@ Kernel to front end: one ``begin``, then ``data`` and ``rows`` frames, ``beat`` 
 that a lost tail shows as a gap), and one ``end``. A run has one record a *track*: first one for each lane (a
 sequence), then one for each source that an encoder reads. ``data`` carries tokens of one track, and its ``seq`` is the
 index of the first; ``rows`` carries rows of a table beside the records (rounds of assisted decoding, steps and choices
-of a beam search), and its ``seq`` is the index of the first. The front end ignores another run's frames, skips an
-overlap, and answers a gap with ``pull``; the kernel answers a pull of everything with ``begin`` again, and any pull
-with slices and, if the run is over, ``end``. Tracks and tables take turns, so nothing is to be read from the order of
-their frames.
+of a beam search, segments of an environment), and its ``seq`` is the index of the first. The front end ignores another
+run's frames, skips an overlap, and answers a gap with ``pull``; the kernel answers a pull of everything with ``begin``
+again, and any pull with slices and, if the run is over, ``end``. Tracks and tables take turns, so nothing is to be read
+from the order of their frames.
 
 Texts of tokens are sent once: each track has an append-only table of strings, columns hold indices into it, and a frame
 carries the strings that its tokens are the first to need. A front end that holds the tokens before ``seq`` therefore
 holds exactly ``strings_from`` strings of the track.
+
+The runs of a scope form a tree, which is the trait ``tree``; one of them is shown, the last that was started or asked
+for with ``show``.
 
 What a model looked at and thought is large and stays in the kernel: the front end asks with ``look`` for what it shows,
 and gets ``attention``, ``matrix`` or ``lens``, or ``unseen`` with the reason.
@@ -75,6 +78,53 @@ class Status(TypedDict):
     queue_ahead: int
     #: What drafting was worth so far; null without drafting.
     drafts: "WireDraftSummary | None"
+    #: What was taken from the prefix cache; null before it was asked, and in a run without one.
+    reuse: "WireReuse | None"
+
+
+class WireReuse(TypedDict):
+    """A :class:`genscope.kernel_side.caching.reuse.PromptReuse`."""
+
+    #: Tokens of all prompts (of an encoder-decoder model: the decoder's), and how many of them were not computed.
+    tokens: int
+    reused: int
+    #: Bytes of keys and values that were handed over.
+    nbytes: int
+    #: Texts that the encoder need not read, and all of them; null without an encoder.
+    sources_reused: int | None
+    sources: int | None
+    #: Why no more of a prompt was reused, of the one with the most left to compute.
+    end: "WireReuseEnd"
+    #: Seconds saved, its price taken off; null where nobody knows.
+    saved: float | None
+    #: Whether ``saved`` was measured (by a cold run of the same prompt); else it is estimated.
+    saved_measured: bool
+    #: The comparison with the same prompt without the cache; null where none was asked for, or is there yet.
+    verified: "WireVerified | None"
+
+
+class WireReuseEnd(TypedDict):
+    """A :class:`genscope.kernel_side.caching.hits.End`, with the texts of tokens."""
+
+    prompt: int
+    kind: Literal["whole", "differs", "ends", "empty", "changed", "source", "batch", "padding", "recurrent", "refused"]
+    #: Of the first token that was computed.
+    position: int
+    #: Its text, and the texts that are known there instead.
+    asked: str
+    cached: list[str]
+    #: All of it for a person.
+    message: str
+
+
+class WireVerified(TypedDict):
+    """A :class:`genscope.kernel_side.caching.reuse.Verified`."""
+
+    #: Largest difference of a logit of the first step, and the largest logit, which is its scale.
+    difference: float
+    largest: float
+    #: Whether both find the same token the most probable, for each prompt.
+    agrees: bool
 
 
 class WireDraftSummary(TypedDict):
@@ -119,6 +169,9 @@ class Columns(TypedDict):
     alt_text: list[int]
     alt_raw_logprob: list[float | None]
     alt_logprob: list[float | None]
+    #: Of a token that was given: 1 where its keys and values came from the prefix cache, 0 where they were computed.
+    #: Null of a generated token, and without a cache.
+    cached: list[int | None]
 
 
 class WireLane(TypedDict):
@@ -145,11 +198,30 @@ class Begin(TypedDict):
     tracks: int
     #: Beams a prompt and groups of beams, of a beam search; else null.
     beams: "BeamShape | None"
+    #: Where it branches off; null of a run of its own.
+    branch: "WireBranch | None"
+    #: Whether it is an environment's: the table of segments says what each stretch of a lane is.
+    environment: bool
     #: What can be looked at, by a name for ``look.what`` (and for attention, ``look.of``).
     observed: list[Literal["attention", "cross", "encoder", "lens"]]
     #: The settings of this run, with the seed it really uses.
     settings: dict[str, Any]
     status: Status
+
+
+class WireBranch(TypedDict):
+    """A :class:`genscope.kernel_side.request.Branch`: a run that goes on from the tokens of another one."""
+
+    run: str
+    lane: int
+    #: Tokens, from the first on, that it shares with that lane.
+    position: int
+    #: Tokens behind them that it was given.
+    added: int
+    #: ``reply`` where the added tokens are the next turn of a conversation.
+    kind: Literal["branch", "reply"]
+    #: Of a reply: whether the chat template wrote earlier turns anew, from ``position`` on.
+    rewritten: bool
 
 
 class BeamShape(TypedDict):
@@ -234,6 +306,26 @@ class WireBeamChoice(TypedDict):
     score: float | None
 
 
+class WireSegment(TypedDict):
+    """A :class:`genscope.kernel_side.record.segments.Segment`: what a stretch of a lane is in an environment."""
+
+    lane: int
+    #: Of ``end`` and ``reward`` there are no tokens.
+    kind: Literal["prompt", "model", "tool", "end", "reward"]
+    #: 0 for the prompt, 1 for the model's first segment and the answer to it, and so on.
+    turn: int
+    #: Positions of its tokens in the lane: from ``start`` to before ``stop``.
+    start: int
+    stop: int
+    #: Of a model's segment: tokens before it whose keys and values were reused, and those that were computed.
+    reused: int | None
+    computed: int | None
+    #: Of a model's segment: why nothing was reused. Of ``tool``: the names of the tools. Of ``end``: why it ended.
+    text: str | None
+    #: Of ``reward``; null where there is none.
+    reward: float | None
+
+
 class RoundRows(TypedDict):
     """Rounds ``seq`` and following."""
 
@@ -267,6 +359,17 @@ class ChoiceRows(TypedDict):
     status: Status
 
 
+class SegmentRows(TypedDict):
+    """Segments of an environment from row ``seq`` on, in the order in which they came."""
+
+    kind: Literal["rows"]
+    run: str
+    table: Literal["segments"]
+    seq: int
+    rows: list[WireSegment]
+    status: Status
+
+
 class Counts(TypedDict):
     """How many rows the kernel has."""
 
@@ -275,6 +378,7 @@ class Counts(TypedDict):
     rounds: int
     beams: int
     choices: int
+    segments: int
 
 
 class Beat(TypedDict):
@@ -381,7 +485,7 @@ class WireProblem(TypedDict):
 
 
 class Problems(TypedDict):
-    """The answer to ``generate`` and ``settings``: what is wrong, or an empty list."""
+    """The answer to ``generate``, ``branch``, ``reply`` and ``settings``: what is wrong, or an empty list."""
 
     kind: Literal["problems"]
     problems: list[WireProblem]
@@ -390,7 +494,7 @@ class Problems(TypedDict):
 Seen = SeenAttention | SeenMatrix | SeenLens | Unseen
 """Answers to ``look``."""
 
-BackMessage = Begin | Data | RoundRows | BeamRows | ChoiceRows | Beat | End | Problems | Seen
+BackMessage = Begin | Data | RoundRows | BeamRows | ChoiceRows | SegmentRows | Beat | End | Problems | Seen
 """Kernel to front end."""
 
 
@@ -406,6 +510,43 @@ class Generate(TypedDict):
     #: A text, a conversation, or a batch of them.
     prompt: str | list[WireChatMessage | str | list[WireChatMessage]]
     settings: dict[str, Any]
+
+
+class MakeBranch(TypedDict):
+    """Start a run that goes on from the tokens of another one. Answered as ``generate``.
+
+    With ``token`` or ``text``, and not both, that stands at ``position``; else the model chooses what does. At the end
+    of a lane the run goes on behind it.
+    """
+
+    kind: Literal["branch"]
+    run: str
+    lane: int
+    #: How many tokens of the lane, from the first on, stay.
+    position: int
+    token: NotRequired[int]
+    text: NotRequired[str]
+    settings: dict[str, Any]
+
+
+class Reply(TypedDict):
+    """Start a run that goes on with the conversation of another one, whose text is its last turn.
+
+    Answered as ``generate``.
+    """
+
+    kind: Literal["reply"]
+    run: str
+    lane: int
+    text: str
+    settings: dict[str, Any]
+
+
+class Show(TypedDict):
+    """Show this run. Answered by its ``begin`` and everything behind it."""
+
+    kind: Literal["show"]
+    run: str
 
 
 class SetSettings(TypedDict):
@@ -432,7 +573,7 @@ class Pull(TypedDict):
     kind: Literal["pull"]
     run: NotRequired[str]
     track: NotRequired[int]
-    table: NotRequired[Literal["rounds", "beams", "choices"]]
+    table: NotRequired[Literal["rounds", "beams", "choices", "segments"]]
     start: int
 
 
@@ -460,5 +601,5 @@ class MeasureCosts(TypedDict):
     kind: Literal["costs"]
 
 
-FrontMessage = Generate | SetSettings | RunCommand | Pull | Look | MeasureCosts
+FrontMessage = Generate | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts
 """Front end to kernel."""

@@ -7,6 +7,7 @@ export type BackMessage =
   | RoundRows
   | BeamRows
   | ChoiceRows
+  | SegmentRows
   | Beat
   | End
   | Problems
@@ -14,13 +15,15 @@ export type BackMessage =
   | SeenMatrix
   | SeenLens
   | Unseen;
-export type FrontMessage = Generate | SetSettings | RunCommand | Pull | Look | MeasureCosts;
+export type FrontMessage = Generate | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts;
 
 /**
  * A run exists; what came before belongs to another run.
  */
 export interface Begin {
   beams: BeamShape | null;
+  branch: WireBranch | null;
+  environment: boolean;
   kind: "begin";
   lanes: WireLane[];
   observed: ("attention" | "cross" | "encoder" | "lens")[];
@@ -37,6 +40,17 @@ export interface Begin {
 export interface BeamShape {
   beams: number;
   groups: number;
+}
+/**
+ * A :class:`genscope.kernel_side.request.Branch`: a run that goes on from the tokens of another one.
+ */
+export interface WireBranch {
+  added: number;
+  kind: "branch" | "reply";
+  lane: number;
+  position: number;
+  rewritten: boolean;
+  run: string;
 }
 /**
  * One sequence of a run.
@@ -58,6 +72,7 @@ export interface Status {
   generated: number;
   observation_share: number | null;
   queue_ahead: number;
+  reuse: WireReuse | null;
   state: "queued" | "prefilling" | "decoding" | "paused" | "finished" | "stopped" | "failed";
   tokens_per_second: number | null;
   why: string | null;
@@ -70,6 +85,39 @@ export interface WireDraftSummary {
   drafted: number;
   generated: number;
   rounds: number;
+}
+/**
+ * A :class:`genscope.kernel_side.caching.reuse.PromptReuse`.
+ */
+export interface WireReuse {
+  end: WireReuseEnd;
+  nbytes: number;
+  reused: number;
+  saved: number | null;
+  saved_measured: boolean;
+  sources: number | null;
+  sources_reused: number | null;
+  tokens: number;
+  verified: WireVerified | null;
+}
+/**
+ * A :class:`genscope.kernel_side.caching.hits.End`, with the texts of tokens.
+ */
+export interface WireReuseEnd {
+  asked: string;
+  cached: string[];
+  kind: "whole" | "differs" | "ends" | "empty" | "changed" | "source" | "batch" | "padding" | "recurrent" | "refused";
+  message: string;
+  position: number;
+  prompt: number;
+}
+/**
+ * A :class:`genscope.kernel_side.caching.reuse.Verified`.
+ */
+export interface WireVerified {
+  agrees: boolean;
+  difference: number;
+  largest: number;
 }
 /**
  * Rows ``seq`` to ``seq + n`` of the record of a track.
@@ -95,6 +143,7 @@ export interface Columns {
   alt_raw_logprob: (number | null)[];
   alt_text: number[];
   bytes: (string | null)[];
+  cached: (number | null)[];
   entropy: (number | null)[];
   generated: number[];
   group: number[];
@@ -187,6 +236,31 @@ export interface WireBeamChoice {
   step: number;
 }
 /**
+ * Segments of an environment from row ``seq`` on, in the order in which they came.
+ */
+export interface SegmentRows {
+  kind: "rows";
+  rows: WireSegment[];
+  run: string;
+  seq: number;
+  status: Status;
+  table: "segments";
+}
+/**
+ * A :class:`genscope.kernel_side.record.segments.Segment`: what a stretch of a lane is in an environment.
+ */
+export interface WireSegment {
+  computed: number | null;
+  kind: "prompt" | "model" | "tool" | "end" | "reward";
+  lane: number;
+  reused: number | null;
+  reward: number | null;
+  start: number;
+  stop: number;
+  text: string | null;
+  turn: number;
+}
+/**
  * A sign of life.
  */
 export interface Beat {
@@ -202,6 +276,7 @@ export interface Counts {
   beams: number;
   choices: number;
   rounds: number;
+  segments: number;
   tracks: number[];
 }
 /**
@@ -216,7 +291,7 @@ export interface End {
   whys: (string | null)[];
 }
 /**
- * The answer to ``generate`` and ``settings``: what is wrong, or an empty list.
+ * The answer to ``generate``, ``branch``, ``reply`` and ``settings``: what is wrong, or an empty list.
  */
 export interface Problems {
   kind: "problems";
@@ -308,6 +383,44 @@ export interface WireChatMessage {
   role: string;
 }
 /**
+ * Start a run that goes on from the tokens of another one. Answered as ``generate``.
+ *
+ * With ``token`` or ``text``, and not both, that stands at ``position``; else the model chooses what does. At the end
+ * of a lane the run goes on behind it.
+ */
+export interface MakeBranch {
+  kind: "branch";
+  lane: number;
+  position: number;
+  run: string;
+  settings: {
+    [k: string]: unknown;
+  };
+  text?: string;
+  token?: number;
+}
+/**
+ * Start a run that goes on with the conversation of another one, whose text is its last turn.
+ *
+ * Answered as ``generate``.
+ */
+export interface Reply {
+  kind: "reply";
+  lane: number;
+  run: string;
+  settings: {
+    [k: string]: unknown;
+  };
+  text: string;
+}
+/**
+ * Show this run. Answered by its ``begin`` and everything behind it.
+ */
+export interface Show {
+  kind: "show";
+  run: string;
+}
+/**
  * Settings were edited in the form. Answered by ``problems``; valid ones become the trait.
  */
 export interface SetSettings {
@@ -333,7 +446,7 @@ export interface Pull {
   kind: "pull";
   run?: string;
   start: number;
-  table?: "rounds" | "beams" | "choices";
+  table?: "rounds" | "beams" | "choices" | "segments";
   track?: number;
 }
 /**

@@ -10,12 +10,13 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from .beams import BeamCandidate, BeamChoice, BeamStep, FinishedBeam
-from .record import Alternative, Record, Token
+from .record import Alternative, Origin, Record, Token
 from .recording import Lane, Recording
 from .rounds import Draft, Round
+from .segments import Segment
 from .table import Table
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["FRAME_DTYPES", "recording_from_json", "recording_to_json", "to_frame"]
 
 SCHEMA = "genscope.record"
-VERSION = 2
-"""1 had one record; 2 has lanes, sources, rounds and beams."""
+VERSION = 3
+"""1 had one record; 2 has lanes, sources, rounds and beams; 3 has segments, and hits of the prefix cache."""
 
 FRAME_DTYPES: dict[str, str] = {
     "lane": "int64",
@@ -43,6 +44,7 @@ FRAME_DTYPES: dict[str, str] = {
     "entropy": "float64",
     "rank": "Int64",
     "seconds": "float64",
+    "cached": "boolean",
     "alternatives": "object",
 }
 """Columns of :func:`to_frame` and their dtypes, in order."""
@@ -56,7 +58,8 @@ def to_frame(records: Record | Sequence[Record]) -> pd.DataFrame:
     pandas.DataFrame
         Columns and dtypes as :data:`FRAME_DTYPES`, with the meanings and units of
         :class:`~genscope.kernel_side.record.record.Token`; ``lane`` counts the records from 0; ``probability`` (0 to 1)
-        and ``surprisal`` (bits) are of the model's own distribution. What is not known is NaN (``<NA>`` in ``rank``).
+        and ``surprisal`` (bits) are of the model's own distribution. What is not known is NaN (``<NA>`` in ``rank`` and
+        ``cached``).
         ``bytes`` holds bytes or None, ``alternatives`` a list of dicts with the keys of
         :class:`~genscope.kernel_side.record.record.Alternative`; a candidate that was cut has a ``logprob`` of
         ``-inf``.
@@ -74,7 +77,7 @@ def to_frame(records: Record | Sequence[Record]) -> pd.DataFrame:
         for token in record[:]
     ]
     frame = pd.DataFrame(rows, columns=list(FRAME_DTYPES))
-    frame["origin"] = pd.Categorical(frame["origin"], categories=["prompt", "generated"])
+    frame["origin"] = pd.Categorical(frame["origin"], categories=list(get_args(Origin)))
     return frame.astype(FRAME_DTYPES | {"origin": frame["origin"].dtype})
 
 
@@ -116,6 +119,8 @@ def recording_to_json(recording: Recording, about: Mapping[str, Any] | None = No
         "rounds": [_round_to_json(one) for one in recording.rounds[:]],
         "beams": [dataclasses.asdict(step) for step in recording.beams[:]],
         "choices": [dataclasses.asdict(choice) for choice in recording.choices[:]],
+        "segmented": recording.segmented,
+        "segments": [dataclasses.asdict(segment) for segment in recording.segments[:]],
     }
     return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
@@ -188,6 +193,8 @@ def recording_from_json(text: str) -> tuple[Recording, dict[str, Any]]:
         Table([_round_from_json(row) for row in document["rounds"]]),
         Table([_step_from_json(row) for row in document["beams"]]),
         Table([BeamChoice(**row) for row in document["choices"]]),
+        Table([Segment(**row) for row in document.get("segments", ())]),
+        document.get("segmented", False),
     ), document["about"]
 
 

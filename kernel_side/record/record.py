@@ -14,7 +14,8 @@ from typing import Literal, overload
 
 __all__ = ["Alternative", "Origin", "Record", "Token"]
 
-Origin = Literal["prompt", "generated"]
+Origin = Literal["prompt", "generated", "tool"]
+"""Whether a token was given, generated, or written by a tool between what was generated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Token:
         Position of the first token of the characters that this token shares with others; its own if it shares none.
     special : bool
         Whether it is one of the tokenizer's special tokens.
-    origin : {"prompt", "generated"}
+    origin : {"prompt", "generated", "tool"}
     raw_logprob : float or None
         Natural-log probability in the model's own distribution.
     logprob : float or None
@@ -88,6 +89,9 @@ class Token:
         Time since the token before, of the first one since the run left the queue; pauses left out.
     alternatives : tuple of Alternative
         Most probable first; the token itself is among them when it is probable enough.
+    cached : bool or None
+        Of a token that was given: whether its keys and values came from the prefix cache (a hit) or were computed. None
+        of a generated token, and in a run without a prefix cache.
     """
 
     position: int
@@ -104,6 +108,7 @@ class Token:
     rank: int | None = None
     seconds: float | None = None
     alternatives: tuple[Alternative, ...] = ()
+    cached: bool | None = None
 
     @property
     def probability(self) -> float | None:

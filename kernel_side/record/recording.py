@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from .beams import BeamChoice, BeamStep
 from .record import Record
 from .rounds import Round
+from .segments import Segment
 from .table import Table
 
 __all__ = ["Lane", "Recording"]
@@ -67,12 +68,18 @@ class Recording:
         no token is final, so the lanes hold their prompts alone.
     choices : Table of BeamChoice
         Of a beam search that has ended, one a lane.
+    segments : Table of Segment
+        Of an environment's run, in the order in which they came; else empty.
+    segmented : bool
+        Whether it is an environment's run, which is known before the first segment.
     """
 
     lanes: tuple[Lane, ...]
     rounds: Table[Round] = field(default_factory=Table)
     beams: Table[BeamStep] = field(default_factory=Table)
     choices: Table[BeamChoice] = field(default_factory=Table)
+    segments: Table[Segment] = field(default_factory=Table)
+    segmented: bool = False
 
     @property
     def sources(self) -> tuple[Record, ...]:

@@ -27,7 +27,13 @@ class RowWriter:
         self._peeked: dict[int, str] = {}
 
     def append(
-        self, token: int, origin: Origin, measures: Measures | None = None, seconds: float | None = None
+        self,
+        token: int,
+        origin: Origin,
+        measures: Measures | None = None,
+        seconds: float | None = None,
+        *,
+        cached: bool | None = None,
     ) -> None:
         """Add a token, with what is known about it."""
         alternatives: tuple[Alternative, ...] = ()
@@ -54,6 +60,7 @@ class RowWriter:
                 rank=None if measures is None else measures.rank,
                 seconds=seconds,
                 alternatives=alternatives,
+                cached=cached,
             )
         )
 

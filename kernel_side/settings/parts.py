@@ -123,6 +123,20 @@ class Common(BaseModel):
         description="The same seed gives the same tokens; empty draws a new one, which the run reports.",
         way_out="Leave it empty, or use a whole number from 0 to 9007199254740991.",
     )
+    prefix_cache: bool = setting(
+        True,
+        group="cache",
+        title="Prefix cache",
+        description="Begins with the keys and values that earlier runs computed for the same tokens.",
+        way_out="Use true or false.",
+    )
+    verify_cache: bool = setting(
+        False,
+        group="cache",
+        title="Verify",
+        description="Then also reads the prompt without the cache, and shows the largest difference of a logit.",
+        way_out="Use true or false.",
+    )
     alternatives: int = setting(
         10,
         ge=0,
