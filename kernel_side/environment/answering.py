@@ -1,4 +1,4 @@
-"""Answers the calls in a model's last segment: the segment that comes behind it."""
+"""Answers the calls in a model's last segment, with the segment that comes behind it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .new_tokens import text_after
 from .tags import Tags
 from .tools import answer_of, cut
 
-__all__ = ["answer_segment"]
+__all__ = ["answer_last"]
 
 
-def answer_segment(
+def answer_last(
     history: TextHistory,
     way: Tags | Chat,
     tools: Mapping[str, Callable[..., Any]],
@@ -24,8 +24,10 @@ def answer_segment(
     room: int | None = None,
     timeout: float | None = None,
     stopped: Callable[[], bool] | None = None,
-) -> tuple[str, torch.Tensor] | None:
-    """Call the tools that the last segment of a history asks for.
+) -> None:
+    """Call the tools that the last segment of a history asks for, and append their answer.
+
+    Nothing is appended where the run was stopped, or there is no room.
 
     Parameters
     ----------
@@ -39,21 +41,18 @@ def answer_segment(
         Tokens of the segment; what is beyond is cut off.
     timeout, stopped
         As for :func:`~.tools.answer_of`.
-
-    Returns
-    -------
-    (str, torch.Tensor) or None
-        Text and ids of the segment; None where there is none: the run was stopped, or there is no room.
     """
     calls = way.calls(history.last_text_segment)
     answers = []
     for call in calls:
         answer = answer_of(call, tools, timeout, stopped)
         if answer is None:
-            return None
+            return
         answers.append(cut(answer, most))
     text, ids = way.answer(int(history.tokens[-1]), calls, answers)
     if room is not None and len(ids) > room:
         ids = ids[: max(0, room)]
         text = text_after(way.tokenizer, history.tokens.tolist(), ids)
-    return (text, torch.tensor(ids, dtype=torch.int64)) if ids else None
+    if ids:
+        history.append_segment(text, torch.tensor(ids, dtype=torch.int64))
+        history.called.append(tuple(call.tool for call in calls if call.tool is not None))

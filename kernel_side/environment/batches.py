@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..streaming.base import StepStreamer
-from .history import TextHistory
+from .history import Reuse, TextHistory
 from .new_tokens import text_after
 from .stopping import StringStoppingCriteria
 from .turn import Generated, Turns
@@ -59,7 +59,7 @@ def write_segments(
             [history.tokens.tolist() for _, history, _ in batch],
             [room for _, _, room in batch],
             stopping,
-            kept=[history.kept for _, history, _ in batch],
+            on_reuse=_noting([history for _, history, _ in batch]),
             seed=seed,
             number=batch[0][1].turns * batches + number,
             stop=stop,
@@ -68,6 +68,8 @@ def write_segments(
         for (_, history, _), result in zip(batch, results, strict=True):
             if result.tokens:
                 _append(turns, history, result)
+            else:
+                history.reuses.pop()
 
 
 def generate_rows(
@@ -82,13 +84,19 @@ def generate_rows(
     return outputs
 
 
+def _noting(histories: Sequence[TextHistory]) -> Callable[[Sequence[Reuse]], None]:
+    def note(reuses: Sequence[Reuse]) -> None:
+        for history, reuse in zip(histories, reuses, strict=True):
+            history.reuses.append(reuse)
+
+    return note
+
+
 def _append(turns: Turns, history: TextHistory, result: Generated) -> None:
     # The decoder of an encoder-decoder model does not go on from the history: its text begins anew.
     before = [] if turns.model.config.is_encoder_decoder else history.tokens.tolist()
     text = text_after(turns.tokenizer, before, result.tokens)
     history.append_segment(text, torch.tensor(result.tokens, dtype=torch.int64), system=False)
-    history.reuses.append(result.reuse)
-    history.kept = result.kept
     if result.logits is not None:
         known = [] if history.logits is None else [history.logits]
         history.logits = torch.cat([*known, result.logits])

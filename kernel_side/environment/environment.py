@@ -6,18 +6,21 @@ anew. How a batch is generated is in ``turn``, what calls look like in ``tags`` 
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from .answering import answer_segment
+from ..caching.prefix_cache import PrefixCache
+from .answering import answer_last
 from .batches import Watch, generate_rows, write_segments
 from .chat import Chat
 from .ending import Ending
 from .history import TextHistory
+from .playing import Results, play, results_of
 from .rewards import give_rewards
 from .segments import Segment, SegmentLog
 from .stopping import StringStoppingCriteria
@@ -26,9 +29,6 @@ from .tools import tools_by_name
 from .turn import Turns
 
 __all__ = ["Results", "TextEnvironment"]
-
-Results = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], list[Any], list[TextHistory]]
-"""Queries, responses, masks, rewards, histories: one of each a query."""
 
 
 class TextEnvironment:
@@ -63,8 +63,10 @@ class TextEnvironment:
     generation_kwargs : mapping, optional
         Arguments of ``generate``. Not changed.
     use_cache : bool
-        Keep the KV of a history from one turn to the next. The tokens are the same. Costs the memory of all histories.
-        Where a model's cannot be kept, it is computed anew, and ``history.reuses`` says why.
+        Keep KV from one turn to the next. The tokens are the same. Costs the memory of all histories, until the run
+        ends. Where nothing can be reused, it is computed anew, and ``history.reuses`` says why.
+    prefix_cache : PrefixCache, optional
+        Where it is kept, also from run to run and for other users of the model. Implies `use_cache`.
     keep_logits : bool
         Keep the logits of the model's tokens in ``history.logits``.
     seed : int, optional
@@ -114,6 +116,7 @@ class TextEnvironment:
         generation_kwargs: Mapping[str, Any] | None = None,
         *,
         use_cache: bool = False,
+        prefix_cache: PrefixCache | None = None,
         keep_logits: bool = False,
         seed: int | None = None,
         tool_timeout: float | None = None,
@@ -136,7 +139,7 @@ class TextEnvironment:
         self.response_token, self.submit_token = "<response>", "<submit>"
         self.seed, self.tool_timeout = seed, tool_timeout
         self.reward_each, self.batch_size = reward_each, batch_size
-        self._use_cache, self._keep_logits = use_cache, keep_logits
+        self._use_cache, self._prefix_cache, self._keep_logits = use_cache, prefix_cache, keep_logits
         self._on_segment, self._watch = on_segment, watch
         self._stop = stop.is_set if isinstance(stop, threading.Event) else stop
         if tool_format not in ("tags", "chat"):
@@ -149,8 +152,10 @@ class TextEnvironment:
         self._turns = self._make_turns()
 
     def _make_turns(self) -> Turns:
-        caching = {"use_cache": self._use_cache, "keep_logits": self._keep_logits}
-        return Turns(self.model, self.tokenizer, self.generation_kwargs, **caching)
+        prefixes = PrefixCache(sys.maxsize) if self._use_cache and self._prefix_cache is None else self._prefix_cache
+        return Turns(
+            self.model, self.tokenizer, self.generation_kwargs, prefixes=prefixes, keep_logits=self._keep_logits
+        )
 
     @property
     def max_tool_response(self) -> int:
@@ -186,42 +191,28 @@ class TextEnvironment:
     def stream(self, queries: Sequence[Any], **rewards_kwargs: Any) -> Generator[Segment, None, Results]:
         """Run, and yield each segment as it comes; arguments, and the value at the end, are those of `run`."""
         self._turns = self._make_turns()  # `generation_kwargs` may have been changed since the last run
-        histories = [self._format.begin(query) for query in queries]
+        histories = [self.begin(query) for query in queries]
         log = SegmentLog(histories)
-        for _ in self._play(histories, rewards_kwargs):
-            for segment in log.new():
-                if self._on_segment is not None:
-                    self._on_segment(segment)
-                yield segment
-        split = [history.split_query_response_tokens() for history in histories]
-        rewards = [history.reward for history in histories]
-        return [one[0] for one in split], [one[1] for one in split], [one[2] for one in split], rewards, histories
+        try:
+            for _ in play(self, histories, rewards_kwargs):
+                for segment in log.new():
+                    if self._on_segment is not None:
+                        self._on_segment(segment)
+                    yield segment
+        finally:
+            self._let_go()
+        return results_of(histories)
 
-    def _play(self, histories: list[TextHistory], rewards_kwargs: Mapping[str, Any]) -> Iterator[None]:
-        """Run all turns, then reward; yields whenever something has come to a history."""
-        yield
-        for _ in range(self.max_turns):
-            if self._stopped() or all(history.completed for history in histories):
-                break
-            self.generate(histories)
-            self.tasks_end_check(histories)
-            yield
-            for history in histories:
-                if self._stopped():
-                    break
-                self.step(history)
-                yield
-            self.tasks_end_check(histories, model_turn=False)
-        for history in histories:
-            if not history.completed:
-                history.complete(truncated=True, why="stopped" if self._stopped() else "max_turns")
-        yield
-        self.compute_reward(histories, **rewards_kwargs)
-        for history in histories:
-            history.rewarded = True
-        yield
+    def begin(self, query: Any) -> TextHistory:
+        """Return the history of a query that has no turn yet."""
+        return self._format.begin(query)
 
-    def _stopped(self) -> bool:
+    def _let_go(self) -> None:
+        if self._prefix_cache is None and self._turns.prefixes is not None:
+            self._turns.prefixes.clear()
+
+    def stopped(self) -> bool:
+        """Return whether whoever may stop a run did."""
         return self._stop is not None and self._stop()
 
     @property
@@ -263,11 +254,7 @@ class TextEnvironment:
             return history
         limit, _ = self._turns.limit(self.max_length)
         room = None if limit is None else limit - len(history.tokens)
-        segment = answer_segment(
-            history, self._format, self.tools, self.max_tool_reponse, room, self.tool_timeout, self._stop
-        )
-        if segment is not None:
-            history.append_segment(*segment)
+        answer_last(history, self._format, self.tools, self.max_tool_reponse, room, self.tool_timeout, self._stop)
         return history
 
     def parse_tool_call(self, text: str) -> tuple[str | None, str | None]:
@@ -296,5 +283,5 @@ class TextEnvironment:
     def _end(self, history: TextHistory, model_turn: bool) -> tuple[str | None, bool]:
         if history.completed:
             return None, False
-        ending = Ending(self._format, *self._turns.limit(self.max_length), self._turns.eos_ids, self._stopped)
+        ending = Ending(self._format, *self._turns.limit(self.max_length), self._turns.eos_ids, self.stopped)
         return ending.of(history, model_turn=model_turn)

@@ -6,13 +6,13 @@ is in ``environment``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from ..caching.hits import RowHit
 from . import display
-from .kept_cache import KeptRow
 
 __all__ = ["Reuse", "TextHistory"]
 
@@ -24,14 +24,18 @@ class Reuse:
     Attributes
     ----------
     reused, computed : int
-        Tokens before the segment whose KV was kept from the turn before, and whose KV was computed.
+        Tokens before the segment whose KV was there already, and whose KV was computed; of an encoder-decoder model
+        tokens that the encoder need not read, and those that it did.
     why : str or None
         Why none was reused; None where some was.
+    hit : RowHit or None
+        All that the prefix cache says; None where none was asked.
     """
 
     reused: int
     computed: int
     why: str | None = None
+    hit: RowHit | None = field(default=None, repr=False, compare=False)
 
 
 class TextHistory:
@@ -73,9 +77,9 @@ class TextHistory:
         Shape ``(tokens of the model, vocabulary)``, float32, where they were asked for: what the model gave for each of
         its tokens, ``tokens[token_masks == 1]``, before any processor.
     reuses : list of Reuse
-        One a generated segment.
-    kept : KeptRow or None
-        KV that the next turn goes on from, where it is kept.
+        One a turn of the model, from its beginning on.
+    called : list of tuple of str
+        By answer the names of the tools that were called; calls that cannot be read have none.
 
     Raises
     ------
@@ -104,7 +108,7 @@ class TextHistory:
         self.rewarded = False
         self.logits: torch.Tensor | None = None
         self.reuses: list[Reuse] = []
-        self.kept: KeptRow | None = None
+        self.called: list[tuple[str, ...]] = []
         self.append_segment(text, tokens, system=system)
 
     def append_segment(self, text: str, tokens: torch.Tensor, system: bool = True) -> None:
@@ -132,7 +136,6 @@ class TextHistory:
         self.completed = True
         self.truncated = truncated
         self.why = why
-        self.kept = None  # nothing will go on from its KV
 
     @property
     def last_text_segment(self) -> str:

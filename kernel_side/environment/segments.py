@@ -31,6 +31,8 @@ class Segment:
         As a whole; it grows.
     reuse : Reuse or None
         Of a model's segment.
+    called : tuple of str
+        Of an answer the names of the tools.
     """
 
     kind: Literal["prompt", "model", "system", "end", "reward"]
@@ -40,6 +42,7 @@ class Segment:
     tokens: tuple[int, ...]
     history: TextHistory
     reuse: Reuse | None = None
+    called: tuple[str, ...] = ()
 
 
 class SegmentLog:
@@ -82,4 +85,5 @@ def _segment(index: int, history: TextHistory, place: int) -> Segment:
         history=history,
         # Segments that something else appended have none.
         reuse=None if system or turn > len(history.reuses) else history.reuses[turn - 1],
+        called=history.called[turn - 1] if system and place and turn <= len(history.called) else (),
     )

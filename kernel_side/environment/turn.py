@@ -1,7 +1,7 @@
-"""One turn of the model: generates for a batch of token rows, each up to its own end, on the KV of the turn before.
+"""One turn of the model: generates for a batch of token rows, each up to its own end, on the KV of the turns before.
 
 Rows of a batch do not change each other: padding is masked, each row has its own end and its own room. Which histories
-take part, and what becomes of what they got, is in ``environment``.
+take part, and what becomes of what they got, is in ``batches``; what KV there is, in ``prefixes``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, StoppingCriteriaList
 
+from ..caching.prefix_cache import PrefixCache
 from ..decoding.model_view import view_of
 from ..decoding.observe import observe
+from ..decoding.own_loop import OwnLoop
 from ..engines.inputs import context_of, pad_together
 from ..streaming.base import StepStreamer
 from .history import Reuse
-from .kept_cache import KeptRow, kept_rows, matching, pack, why_not_kept
 from .new_tokens import closing_of
+from .prefixes import TurnPrefixes
 from .stopping import StringStoppingCriteria
 from .watching import Outcome, Rooms
 
@@ -44,12 +46,10 @@ _SEED_STEP = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What a row got: its new tokens, their logits where they were asked for, and what is kept of its KV."""
+    """What a row got: its new tokens, and their logits where they were asked for."""
 
     tokens: list[int]
     logits: torch.Tensor | None
-    kept: KeptRow | None
-    reuse: Reuse
 
 
 class Turns:
@@ -60,16 +60,16 @@ class Turns:
     model : PreTrainedModel
     tokenizer : PreTrainedTokenizerBase
     generation_kwargs : mapping
-        Arguments of ``generate``. Not changed.
-    use_cache, keep_logits
+        Arguments of ``generate``, and those of ``observe`` for a draft model. Not changed.
+    prefixes : PrefixCache, optional
+        What is computed is kept there, and taken from there.
+    keep_logits : bool
         As of :class:`~genscope.kernel_side.environment.environment.TextEnvironment`.
 
     Attributes
     ----------
     closing : list of int
         What closes the input of an encoder: it stands behind the whole of what is read, and is no part of a history.
-    why_not : str or None
-        Why no KV is kept.
 
     Raises
     ------
@@ -83,10 +83,11 @@ class Turns:
         tokenizer: PreTrainedTokenizerBase,
         generation_kwargs: Mapping[str, Any],
         *,
-        use_cache: bool = False,
+        prefixes: PrefixCache | None = None,
         keep_logits: bool = False,
     ) -> None:
         self.model = model
+        self.prefixes = prefixes
         self.tokenizer = tokenizer
         self.closing = closing_of(tokenizer) if model.config.is_encoder_decoder else []
         given = dict(generation_kwargs)
@@ -95,17 +96,22 @@ class Turns:
         self.asked = {name: value for layer in layers for name, value in layer.items() if value is not None}
         self._check(given, keep_logits)
         self._criteria = list(given.pop("stopping_criteria", None) or ())
-        self._assistant = given.pop("assistant_model", None)
+        self._drafting: dict[str, Any] = {
+            name: given.pop(name) for name in ("assistant_model", "assistant_tokenizer") if name in given
+        }
+        if self._drafting.get("assistant_tokenizer") is not None:
+            self._drafting["tokenizer"] = tokenizer
+        self._loop: OwnLoop | None = given.pop("custom_generate", None)
         given.pop("stop_strings", None)
         strings = self.asked.get("stop_strings", ())
         self.stop_strings = [strings] if isinstance(strings, str) else list(strings)
         left_out = {"max_length", "max_new_tokens", "seed", "streamer", "tokenizer", *_RETURNED}
         self._kwargs = {name: value for name, value in given.items() if name not in left_out}
         self._keep_logits = keep_logits
-        self.why_not = why_not_kept(model, self.asked) if use_cache else "use_cache is off"
 
     def _check(self, given: Mapping[str, Any], keep_logits: bool) -> None:
-        for name in sorted(_OWN.intersection(given)):
+        own_loop = {"custom_generate"} if isinstance(given.get("custom_generate"), OwnLoop) else set()
+        for name in sorted(_OWN.intersection(given) - own_loop):
             msg = f"generation_kwargs have {name!r}, which the environment makes itself; leave it out"
             raise ValueError(msg)
         if given.get("streamer") is not None:
@@ -166,7 +172,7 @@ class Turns:
         rooms: Sequence[int],
         stopping: StringStoppingCriteria,
         *,
-        kept: Sequence[KeptRow | None] | None = None,
+        on_reuse: Callable[[Sequence[Reuse]], object] | None = None,
         seed: int | None = None,
         number: int = 0,
         stop: Callable[[], bool] | None = None,
@@ -182,8 +188,8 @@ class Turns:
             How many new tokens each may have, at least 1.
         stopping : StringStoppingCriteria
             Ends each row.
-        kept : sequence of (KeptRow or None), optional
-            What is kept of each row's KV.
+        on_reuse : callable, optional
+            Gets what each row reuses, before the model runs.
         seed : int, optional
             Of the run.
         number : int
@@ -200,53 +206,35 @@ class Turns:
         prompt = 1 if encoder else ids.shape[1]
         stopping.reset(prompt)
         inputs: dict[str, Any] = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-        known, packed = matching(kept or [None] * len(rows), rows), None
-        if self.why_not is None:
-            packed = pack(self.model, known, rows)
-            inputs["cache"] = packed.cache
         outcome = Outcome(len(rows), logits=self._keep_logits)
         criteria = StoppingCriteriaList([stopping, Rooms(rooms, prompt), *self._criteria])
-        observed = observe(
-            *((outcome,) if watch is None else (outcome, watch)),
-            seed=None if seed is None else (seed + number * _SEED_STEP) % 2**63,
-            stop=stop,
-            assistant_model=self._assistant,
-        )
         model = self.model
         if (
             model.generation_config.stop_strings is not None
         ):  # they are ours to look for; `generate` would want a tokenizer
             model = view_of(model, stop_strings=None)
-        sequences = model.generate(
-            **inputs, **self._arguments(max(rooms)), stopping_criteria=criteria, **observed
-        ).tolist()
-        results = []
-        for index, (row, room) in enumerate(zip(rows, rooms, strict=True)):
-            tokens = sequences[index][prompt : prompt + outcome.length(index)]
-            results.append(tokens[: min(room, stopping.count(tokens, () if encoder else row))])
-        after = [None] * len(rows) if packed is None else kept_rows(packed.cache, rows, results)
-        reused = (0,) * len(rows) if packed is None else packed.reused
-        return [
-            Generated(
-                tokens,
-                outcome.logits_of(index, len(tokens)),
-                after[index],
-                Reuse(reused[index], len(rows[index]) - reused[index], self._why(reused[index], known[index])),
+        with TurnPrefixes(self.prefixes, model, rows, inputs, self.asked, max(rooms), self._loop) as known:
+            if on_reuse is not None:
+                on_reuse(known.reuses)
+            observed = observe(
+                *((outcome,) if watch is None else (outcome, watch)),
+                seed=None if seed is None else (seed + number * _SEED_STEP) % 2**63,
+                stop=stop,
+                loop=self._loop,
+                held=known.held,
+                **self._drafting,
             )
-            for index, tokens in enumerate(results)
-        ]
+            arguments = self._arguments({**inputs, **known.inputs, "max_new_tokens": max(rooms)})
+            sequences = model.generate(**arguments, stopping_criteria=criteria, **observed).tolist()
+            results = []
+            for index, (row, room) in enumerate(zip(rows, rooms, strict=True)):
+                tokens = sequences[index][prompt : prompt + outcome.length(index)]
+                results.append(tokens[: min(room, stopping.count(tokens, () if encoder else row))])
+            known.store(results)
+        return [Generated(tokens, outcome.logits_of(index, len(tokens))) for index, tokens in enumerate(results)]
 
-    def _why(self, reused: int, known: KeptRow | None) -> str | None:
-        if reused:
-            return None
-        if self.why_not is not None:
-            return self.why_not
-        if known is None:
-            return "nothing of it was computed before"
-        return "a row of its batch has as many new tokens as it has in all, so there was nothing to save"
-
-    def _arguments(self, room: int) -> dict[str, Any]:
-        own = {"max_new_tokens": room, "return_dict_in_generate": False, "pad_token_id": self.pad_id}
+    def _arguments(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        own = {**own, "return_dict_in_generate": False, "pad_token_id": self.pad_id}
         if self._config is None:
             return self._kwargs | own
         # A copy: `generate` takes settings beside a config no more (transformers 5.24).

@@ -49,7 +49,7 @@ def test_a_new_history() -> None:
     history = TextHistory("Hello there!", torch.tensor([1, 2, 3]))
     assert (history.text, history.tokens.tolist(), history.token_masks.tolist()) == ("Hello there!", [1, 2, 3], [0] * 3)
     assert (history.completed, history.truncated, history.why, history.reward) == (False, False, None, 0.0)
-    assert (history.logits, history.reuses, history.kept) == (None, [], None)
+    assert (history.logits, history.reuses, history.called) == (None, [], [])
     assert TextHistory("Hello there!", torch.tensor([1, 2]), system=False).token_masks.tolist() == [1, 1]
 
 
@@ -75,10 +75,3 @@ def test_completion() -> None:
     assert (history.completed, history.truncated, history.why) == (True, False, None)
     history.complete(truncated=True, why="max_turns")
     assert (history.completed, history.truncated, history.why) == (True, True, "max_turns")
-
-
-def test_a_complete_history_holds_no_kv() -> None:
-    history = TextHistory("a", torch.tensor([1]))
-    history.kept = object()
-    history.complete()
-    assert history.kept is None
