@@ -361,9 +361,11 @@ class Run:
                 _log.exception("a callback of run %s failed", self.id)
         _going.discard(self)
 
-    def _checkpoint(self) -> bool:
-        """Take note of a step; pause here while paused. True ends the generation."""
+    def _checkpoint(self, *, step: bool = True) -> bool:
+        """Take note of a step; pause here while paused. True ends the generation. Without a step only say whether."""
         with self._changed:
+            if not step:
+                return self._stop
             while self._allowed == 0 and not self._stop:
                 self._state = "paused"
                 self._stopwatch.stop()

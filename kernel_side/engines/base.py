@@ -6,7 +6,6 @@ states; :mod:`genscope.kernel_side.run` knows nothing of models.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +17,7 @@ from .turnstile import Turnstile
 if TYPE_CHECKING:
     from ..observation.looks import Looks
 
-__all__ = ["Engine", "Job", "Outcome", "Progress"]
+__all__ = ["Checkpoint", "Engine", "Job", "Outcome", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class Outcome:
     ----------
     whys : tuple of (str or None)
         For each lane ``"eos"``, ``"stop string '...'"``, ``"length"``, or ``"no hypothesis"`` where a beam search had
-        none for it; None where it was told to stop first.
+        none for it; of an environment what ended its history. None where it was told to stop first.
     output : object
         What the engine returns in full; of the in-process engine the library's ``GenerateDecoderOnlyOutput``.
     """
@@ -53,6 +52,19 @@ class Progress:
     generated: int = 0
     first: float | None = None
     last: float | None = None
+
+
+class Checkpoint(Protocol):
+    """What a job calls after each step."""
+
+    def __call__(self, *, step: bool = True) -> bool:
+        """Return whether the generation is to end.
+
+        Parameters
+        ----------
+        step : bool
+            Whether a step was taken: then this may block (a pause). False only asks.
+        """
 
 
 class Job(Protocol):
@@ -80,15 +92,15 @@ class Job(Protocol):
     def busy(self) -> float:
         """Seconds that measuring and recording took so far."""
 
-    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
+    def execute(self, clock: Clock, checkpoint: Checkpoint) -> Outcome:
         """Generate, in this thread, once.
 
         Parameters
         ----------
         clock : Clock
             For the times of tokens.
-        checkpoint : callable
-            Called after each step; may block (a pause); True ends the generation.
+        checkpoint : Checkpoint
+            Called after each step; True ends the generation.
         """
 
 

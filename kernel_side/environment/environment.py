@@ -171,8 +171,8 @@ class TextEnvironment:
 
         Parameters
         ----------
-        queries : sequence of str
-            With ``tool_format="chat"`` each may be a conversation, a list of messages.
+        queries : sequence of str or TextHistory
+            With ``tool_format="chat"`` each may be a conversation, a list of messages. Histories go on where they are.
         **rewards_kwargs
             For the reward function.
 
@@ -191,7 +191,7 @@ class TextEnvironment:
     def stream(self, queries: Sequence[Any], **rewards_kwargs: Any) -> Generator[Segment, None, Results]:
         """Run, and yield each segment as it comes; arguments, and the value at the end, are those of `run`."""
         self._turns = self._make_turns()  # `generation_kwargs` may have been changed since the last run
-        histories = [self.begin(query) for query in queries]
+        histories = [query if isinstance(query, TextHistory) else self.begin(query) for query in queries]
         log = SegmentLog(histories)
         try:
             for _ in play(self, histories, rewards_kwargs):

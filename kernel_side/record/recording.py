@@ -42,7 +42,7 @@ class Lane:
 
     @property
     def generated(self) -> int:
-        """How many tokens were generated so far."""
+        """How many tokens came behind the prompt so far; in an environment's run those of tools too."""
         return max(0, len(self.record) - self.prompt_tokens)
 
     @property

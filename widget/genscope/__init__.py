@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from genscope.kernel_side.decoding.dola import DoLa as DoLa
     from genscope.kernel_side.decoding.model_view import view_of as view_of
     from genscope.kernel_side.decoding.observe import observe as observe
+    from genscope.kernel_side.engines.environment_engine import EnvironmentEngine as EnvironmentEngine
     from genscope.kernel_side.engines.in_process import InProcessEngine as InProcessEngine
     from genscope.kernel_side.environment.environment import TextEnvironment as TextEnvironment
     from genscope.kernel_side.environment.history import TextHistory as TextHistory
@@ -41,6 +42,7 @@ _HOME = {
     "ContrastiveSearch": "genscope.kernel_side.decoding.contrastive",
     "DiverseBeamSearch": "genscope.kernel_side.decoding.diverse_beam",
     "DoLa": "genscope.kernel_side.decoding.dola",
+    "EnvironmentEngine": "genscope.kernel_side.engines.environment_engine",
     "InProcessEngine": "genscope.kernel_side.engines.in_process",
     "OutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
     "OutputStreamer": "genscope.kernel_side.streaming.base",
@@ -70,6 +72,7 @@ __all__ = [
     "ContrastiveSearch",
     "DiverseBeamSearch",
     "DoLa",
+    "EnvironmentEngine",
     "InProcessEngine",
     "OutputIteratorStreamer",
     "OutputStreamer",
