@@ -20,8 +20,8 @@ def caption(run: Run, model: str) -> str:
     status = run.status()
     end = status.error or status.why
     state = f"{status.state} ({end})" if end else status.state
-    # Of a search that goes on no token is final yet.
-    unit = "steps" if run.settings.searches and not run.over else "tokens"
+    # Of a search that goes on no token is final yet; an environment has those of the turns before.
+    unit = "steps" if run.settings.searches and not run.over and not run.recording.segmented else "tokens"
     count = f"{status.generated} {unit}"
     if len(run.lanes) > 1:
         count = f"{len(run.lanes)} sequences of up to {count}"

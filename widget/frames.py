@@ -83,7 +83,8 @@ class Frames:
                 for lane in recording.lanes
             ],
             "tracks": len(self.records),
-            "beams": _shape(settings) if settings.searches else None,
+            # In an environment each turn is a search, and none is recorded beside its tokens.
+            "beams": _shape(settings) if settings.searches and not recording.segmented else None,
             "branch": None if branch is None else cast("wire.WireBranch", dataclasses.asdict(branch)),
             "environment": recording.segmented,
             "observed": [] if looks is None else list(looks.observed),

@@ -65,15 +65,23 @@ class Runs:
         """Return the run of this id; the current one without an id."""
         return self.current if name is None else next((run for run in self.all if run.id == name), None)
 
-    def start(self, request: Request, *, paused: bool = False) -> Run:
+    def start(self, request: Request, *, paused: bool = False, engine: Engine | None = None) -> Run:
         """Start a run; waits until the model is loaded.
+
+        Parameters
+        ----------
+        request : Request
+        paused : bool
+            Pause after the first token.
+        engine : Engine, optional
+            Of this run, in place of the scope's.
 
         Raises
         ------
         SettingsError
             When the request does not fit the model; the run before goes on then.
         """
-        return self._start(self._source.engine(), request, paused)
+        return self._start(engine or self._source.engine(), request, paused)
 
     def ask(self, request: Request, *, paused: bool = False) -> None:
         """Start a run now, or as soon as the model is loaded (see :meth:`start_pending`); never waits."""

@@ -13,6 +13,7 @@ from ..kernel_side.request import Request, make_settings
 from . import cells, control
 from .captions import caption, plain_text
 from .front_end import FrontEnd
+from .playing import environment_of
 from .runs import Runs
 from .sender import Sender
 from .source import ModelSource
@@ -168,6 +169,31 @@ class Scope(ScopeTraits):
             Naming each wrong field, its value and the way out; no run is stopped then.
         """
         return self._runs.start(Request.make(self.prompt if prompt is None else prompt, self.settings, **changes))
+
+    def play(self, queries: Any, *, tools: Any = None, reward_fn: Any = None, prompt: str = "", **options: Any) -> Run:
+        """Start a run in an environment: the model calls tools, reads their answers and goes on. A lane a query.
+
+        Parameters
+        ----------
+        queries : str or list of str
+            With ``tool_format="chat"`` also conversations.
+        tools : sequence or mapping of callable, optional
+        reward_fn : callable, optional
+        prompt : str
+            Stands before each query.
+        **options
+            ``max_turns``, ``tool_timeout`` and what else an
+            :class:`~genscope.kernel_side.engines.environment_engine.EnvironmentEngine` takes; and settings, as for
+            :meth:`generate`.
+
+        Returns
+        -------
+        Run
+            In the background; its ``output`` is what ``TextEnvironment.run`` returns.
+        """
+        given = {"tools": tools, "reward_fn": reward_fn, "prompt": prompt, **options}
+        engine, changes = environment_of(self._source.engine(), given)
+        return self._runs.start(Request.make(queries, self.settings, **changes), engine=engine)
 
     def wait(self, timeout: float | None = None) -> Run:
         """Wait until the current run is over *and shown*, in a saved notebook too. Raises as ``run.wait``."""

@@ -97,11 +97,11 @@ def _group(group: Sequence[Token]) -> str:
     shown = _shown(group)
     if not shown:
         return ""
-    prompt = group[0].origin == "prompt"
+    given = group[0].origin != "generated"
     logprobs = [token.raw_logprob for token in group if token.raw_logprob is not None]
     colour = _colour(sum(logprobs)) if logprobs else None
     style = [f"background:{colour};color:{INK}"] if colour not in (None, PAPER) else []
-    if prompt:
+    if given:
         # Never by colour alone: prompt tokens may have probabilities, and then colours, of their own.
         style = style or [f"background:{PROMPT};color:{INK}"]
         style.append(f"border-bottom:1px dotted {FAINT}")
@@ -116,7 +116,7 @@ def _colour(logprob: float) -> str:
 
 
 def _title(token: Token) -> str:
-    facts = ["prompt"] if token.origin == "prompt" else []
+    facts = [token.origin] if token.origin != "generated" else []
     if token.probability is not None and token.surprisal is not None:
         bits = f"{token.surprisal:.2f} bits" if math.isfinite(token.surprisal) else "impossible"
         facts += [_percent(token.probability), bits]

@@ -227,7 +227,7 @@ def test_a_stop_keeps_what_came(step: int) -> None:
     engine = engine_of()
     run = Run(engine, request_of(), paused=True)
     for count in range(step):
-        until(lambda: run.state == "paused")  # noqa: B023 - asked at once
+        until(lambda: run.state == "paused")
         assert run.status().generated <= count + 1
         if count < step - 1:
             run.step()

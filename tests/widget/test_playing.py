@@ -1,0 +1,85 @@
+"""A scope that plays an environment: what the front end sees, and what is whose among the arguments."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from fake_engine import FakeEngine
+from fake_rows import wire_rows
+from genscope.kernel_side.request import SettingsError
+from heard import Heard, until
+from tiny import tiny_tokenizer
+
+
+def say(query: str) -> str:
+    return "w" * int(query)
+
+
+def test_a_played_run_is_shown_live(made, model):
+    scope = made(model, tiny_tokenizer(), max_new_tokens=6, seed=3)
+    front = Heard(scope)
+    run = scope.play(["the cat", "x"], tools=[say], reward_fn=lambda texts: [len(text) for text in texts], prompt="P: ")
+    assert scope.run is run
+    assert scope.wait() is run
+    assert (front.begin["environment"], front.begin["beams"]) == (True, None)
+    assert [lane["prompt"] for lane in front.begin["lanes"]] == [0, 1]
+    assert run.text
+    assert front.rows() == wire_rows(run.record)
+    histories = run.output[-1]
+    assert [history.text[:3] for history in histories] == ["P: "] * 2
+    kinds = [row["kind"] for row in front.table("segments")]
+    assert kinds.count("model") == kinds.count("reward") == 2
+    rewards = [row["reward"] for row in front.table("segments") if row["kind"] == "reward"]
+    assert rewards == [len(history.last_text_segment) for history in histories]
+    assert (run.settings.max_new_tokens, run.settings.seed) == (6, 3)
+    assert front.end["status"]["state"] == "finished"
+
+
+def test_options_of_the_environment_are_no_settings(made, model):
+    scope = made(model, tiny_tokenizer(), max_new_tokens=3)
+    run = scope.play("the cat", max_turns=1, max_length=6, strategy="beam", num_beams=2, tool_timeout=5.0)
+    scope.wait()
+    assert len(run.record) == 6
+    assert run.whys == ("max_length",)
+    assert scope.settings["strategy"] == "beam"
+    with pytest.raises(SettingsError, match="there is no setting of this name"):
+        scope.play("x", max_turn=1)
+    with pytest.raises(ValueError, match="max_turns=0"):
+        scope.play("x", max_turns=0)
+    assert scope.runs == [run]
+
+
+def test_a_played_run_is_stopped_while_a_tool_works(made, model):
+    working, never = threading.Event(), threading.Event()
+
+    def hang(query):
+        working.set()
+        never.wait(30)
+
+    tokenizer = tiny_tokenizer()
+    scope = made(model, tokenizer, max_new_tokens=3)
+    run = scope.play("x", tools={"hang": hang}, prompt="P")
+    scope.wait()
+    # A model that calls by itself is too much to ask for: the query ends in a call's beginning, the tokens do the rest.
+    assert run.state == "finished"
+    environment = run._job._environment
+    environment._turns.asked["max_new_tokens"] = 3
+    history = environment.begin("<request><hang>x<call>")
+    history.system_spans[0] = False
+    stopped = threading.Thread(target=environment.step, args=(history,))
+    environment.stop = None
+    stopped.start()
+    assert working.wait(30)
+    run.stop()
+    until(lambda: not stopped.is_alive())
+    never.set()
+    assert len(history.text_spans) == 1
+
+
+def test_a_model_elsewhere_plays_no_environment(made):
+    scope = made(FakeEngine(3), prompt="x")
+    with pytest.raises(TypeError, match="a model in this process, and the scope has a FakeEngine"):
+        scope.play("x", tools=[say])
+    assert scope.runs == []
