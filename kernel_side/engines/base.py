@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..record.record import Token
-from ..record.recorder import Clock
 from ..record.recording import Recording
 from ..request import Prompt, Request
 from .turnstile import Turnstile
@@ -19,6 +18,7 @@ from .turnstile import Turnstile
 if TYPE_CHECKING:
     from ..caching.reuse import PromptReuse
     from ..observation.looks import Looks
+    from ..record.recorder import Clock  # imports torch
 
 __all__ = ["Continuing", "Engine", "Job", "Outcome", "Progress"]
 
