@@ -236,14 +236,18 @@ class Request:
     ids : tuple of int, or None
         Token ids to go on from, taken as they are in place of the only prompt's; of an encoder-decoder model those that
         its decoder begins with, while its encoder reads the prompt.
+    answer : int or None
+        Of a conversation whose ids are given: the position where the model's turn begins; None where the ids are no
+        longer those of the messages.
     branch : Branch or None
-        Where those ids come from.
+        Where the ids come from.
     """
 
     prompts: tuple[Prompt, ...]
     settings: Settings
     batched: bool = False
     ids: tuple[int, ...] | None = None
+    answer: int | None = None
     branch: Branch | None = None
 
     @property

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from .branching import branch_of, reply_to
 from .engines.base import Engine
 from .record.export import recording_to_json, to_frame
 from .record.record import Record, Token
@@ -71,6 +72,7 @@ class Run:
 
     Attributes
     ----------
+    engine : Engine
     id : str
         Unique.
     request : Request
@@ -100,6 +102,7 @@ class Run:
     """
 
     def __init__(self, engine: Engine, request: Request, *, paused: bool = False) -> None:
+        self.engine = engine
         self._job = engine.prepare(request)
         self._turnstile = engine.turnstile
         self.id = uuid.uuid4().hex[:12]
@@ -195,6 +198,7 @@ class Run:
             observation_share=self._job.busy / elapsed if generated and elapsed else None,
             queue_ahead=ahead,
             drafts=summarize(rounds) if self.settings.drafts else None,
+            reuse=self._job.reuse,
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -206,6 +210,7 @@ class Run:
         about = {
             "prompt": self.request.plain_prompt(),
             "settings": self.settings.model_dump(),
+            "branch": None if self.request.branch is None else dataclasses.asdict(self.request.branch),
             "status": dataclasses.asdict(self.status()),
             "whys": list(self.whys),
         }
@@ -221,6 +226,51 @@ class Run:
         return f"<Run {self.id}: {status.state}{end}, {status.generated} tokens: {self.text[:60]!r}>"
 
     # What can be done with it
+
+    def branch(self, at: int, token: int | str | None = None, *, lane: int = 0, **changes: Any) -> Run:
+        """Start a run that goes on from this one's tokens.
+
+        What it keeps are the very ids, which are not tokenized again; with a prefix cache their keys and values are
+        reused, so that it starts with about one decode step of work.
+
+        Parameters
+        ----------
+        at : int
+            How many tokens stay, from the first on: 0 to ``len(record)``, where the new run goes on behind this one.
+        token : int or str, optional
+            Id or text that stands at position ``at`` and behind it; by default the model chooses.
+        lane : int
+            Which sequence.
+        **changes
+            Settings that differ from this run's. The seed that this run used stays too, so that branching twice gives
+            the same; ``seed=None`` draws another one.
+
+        Raises
+        ------
+        SettingsError
+            Naming what is wrong, its value and the way out.
+        """
+        return Run(self.engine, branch_of(self, at, token, lane=lane, **changes))
+
+    def reply(self, text: str, *, lane: int = 0, **changes: Any) -> Run:
+        """Start a run with the next turn of the conversation, of which this run's text is the last turn.
+
+        Only what is new is tokenized. Where the chat template writes earlier turns otherwise than they were,
+        ``request.branch.rewritten`` says so, and the tokens up to there stay.
+
+        Parameters
+        ----------
+        text : str
+            What the user says.
+        lane, **changes
+            See :meth:`branch`.
+
+        Raises
+        ------
+        SettingsError
+            When the prompt is no conversation, or the chat template refuses it.
+        """
+        return Run(self.engine, reply_to(self, text, lane=lane, **changes))
 
     def stop(self) -> None:
         """End the run after the current step; what came is kept. Does nothing once it is over."""

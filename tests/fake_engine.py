@@ -13,6 +13,7 @@ from typing import Any
 
 import fake_rows
 from fake_rows import make_choice, make_round, make_step, make_token
+from genscope.kernel_side.caching.reuse import PromptReuse
 from genscope.kernel_side.engines.base import Outcome, Progress
 from genscope.kernel_side.engines.turnstile import Turnstile
 from genscope.kernel_side.record.record import Record
@@ -64,6 +65,7 @@ class FakeEngine:
 
 class FakeJob:
     busy = 0.0
+    reuse: PromptReuse | None = None
 
     def __init__(self, engine: FakeEngine, request: Request) -> None:
         self.engine, self.request = engine, request

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 ALTERNATIVES = ("alt_id", "alt_text", "alt_raw_logprob", "alt_logprob")
-TABLES = ("rounds", "beams", "choices")
+TABLES = ("rounds", "beams", "choices", "segments")
 
 
 class Track:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from genscope.kernel_side.record.beams import BeamCandidate, BeamChoice, BeamStep, FinishedBeam
 from genscope.kernel_side.record.record import Alternative, Origin, Token
 from genscope.kernel_side.record.rounds import Draft, Round
+from genscope.kernel_side.record.segments import Segment, SegmentKind
 
 TEXTS = ("the", " cat", "", " sat", "é", "<script>alert(1)</script>", '"', "&", "<s>", "👩‍👩‍👧")
 
@@ -31,6 +33,7 @@ def make_token(position: int, origin: Origin = "generated", alternatives: int = 
         entropy=position / 777 if measured else None,
         rank=1 + position % 5 if measured else None,
         seconds=0.01 if measured else None,
+        cached=None if measured else position % 3 == 0,
         alternatives=tuple(
             Alternative(
                 k, f"{TEXTS[(position + k) % len(TEXTS)]}{position % 50}", -k - 0.5, -math.inf if k == 2 else -k - 0.25
@@ -86,6 +89,18 @@ def make_choice(lane: int, prompt: int, step: int) -> BeamChoice:
     return BeamChoice(lane, prompt, step, 0, None if step < 0 else -1.5 - lane)
 
 
+def make_segment(at: int, lane: int = 0) -> Segment:
+    """Make a segment of an environment: prompt, model, tool, end and reward in turn."""
+    kind = get_args(SegmentKind)[at % 5]
+    told: dict[str, Any] = {
+        "model": {"reused": 3 * at, "computed": 2, "text": None if at else "nothing"},
+        "tool": {"text": TEXTS[at % len(TEXTS)]},
+        "end": {"text": "submit"},
+        "reward": {"reward": at / 4},
+    }
+    return Segment(lane, kind, at // 2, 5 * at, 5 * at + (kind not in ("end", "reward")), **told.get(kind, {}))
+
+
 def number(value: float | None) -> float | None:
     """Round as the wire does."""
     return None if value is None or not math.isfinite(value) else float(f"{value:.5g}") + 0.0
@@ -107,6 +122,7 @@ def wire_rows(record: Iterable[Token]) -> list[dict[str, Any]]:
             "rank": token.rank,
             "seconds": number(token.seconds),
             "alt_n": len(token.alternatives),
+            "cached": None if token.cached is None else int(token.cached),
             "alternatives": [
                 (entry.id, entry.text, number(entry.raw_logprob), number(entry.logprob)) for entry in token.alternatives
             ],
@@ -115,12 +131,14 @@ def wire_rows(record: Iterable[Token]) -> list[dict[str, Any]]:
     ]
 
 
-def wire_table(rows: Sequence[Round | BeamStep | BeamChoice]) -> list[dict[str, Any]]:
+def wire_table(rows: Sequence[Round | BeamStep | BeamChoice | Segment]) -> list[dict[str, Any]]:
     """Return what a front end must know of a table, computed the plain way."""
     return [_wire_row(row) for row in rows]
 
 
-def _wire_row(row: Round | BeamStep | BeamChoice) -> dict[str, Any]:
+def _wire_row(row: Round | BeamStep | BeamChoice | Segment) -> dict[str, Any]:
+    if isinstance(row, Segment):
+        return dataclasses.asdict(row)
     if isinstance(row, Round):
         return {
             "step": row.step,

@@ -83,8 +83,8 @@ def _settings(settings: Settings) -> str:
     for name, field in schema["properties"].items():
         value = getattr(settings, name)
         counts = name not in when or getattr(settings, when[name])
-        # Observing changes no token.
-        skipped = field.get("group") == "observe" or name in ("strategy", "seed", "max_new_tokens")
+        # Neither observing nor where keys and values come from changes a token.
+        skipped = field.get("group") in ("observe", "cache") or name in ("strategy", "seed", "max_new_tokens")
         if counts and not skipped and value != type(settings).model_fields[name].default:
             told[name] = value
     if _draws(settings):

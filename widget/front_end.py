@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..kernel_side.branching import branch_of, reply_to
 from ..kernel_side.request import Problem, Request, SettingsError
 from .commands import read
 from .runs import Runs
 from .seen import look
 from .sender import Sender
 from .values import wire_problems
+
+if TYPE_CHECKING:
+    from ..kernel_side.run import Run
 
 __all__ = ["FrontEnd"]
 
@@ -68,6 +72,13 @@ class FrontEnd:
         kind, run = message["kind"], message.get("run")
         if kind == "generate":
             self._runs.ask(Request.make(message["prompt"], message["settings"]))
+        elif kind == "branch":
+            self._runs.ask(self._branch(message))
+        elif kind == "reply":
+            run_of = self._run(message["run"])
+            self._runs.ask(reply_to(run_of, message["text"], lane=message["lane"], **message["settings"]))
+        elif kind == "show":
+            self._runs.show(message["run"])
         elif kind == "settings":
             self._set_settings(message["settings"])
             self._sender.problems([])
@@ -82,6 +93,22 @@ class FrontEnd:
             self._runs.ask(self._request(), paused=True)
         else:
             self._runs.act(kind, run)
+
+    def _branch(self, message: Any) -> Request:
+        token, text = message.get("token"), message.get("text")
+        if token is not None and text is not None:
+            raise SettingsError(
+                [Problem("token", token, "a token and a text cannot stand at one position", "Give one.")]
+            )
+        chosen = text if token is None else token
+        run = self._run(message["run"])
+        return branch_of(run, message["position"], chosen, lane=message["lane"], **message["settings"])
+
+    def _run(self, name: str) -> Run:
+        run = self._runs.named(name)
+        if run is None:
+            raise SettingsError([Problem("run", name, "this run is none of the scope's", "Generate again.")])
+        return run
 
     def _answering(self, work: Callable[[], None]) -> None:
         """Do it; whoever pressed the button learns what was wrong."""

@@ -19,7 +19,7 @@ from ..kernel_side.request import Problem, settings_schema
 __all__ = ["OptionError", "explain", "help_text", "make_parser", "parse"]
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
-_GROUPS = {"length": "Length", "randomness": "Randomness", "observe": "Observation"}
+_GROUPS = {"length": "Length", "randomness": "Randomness", "cache": "Prefix cache", "observe": "Observation"}
 """Of settings that are no strategy's own."""
 _WIDTH = 100
 

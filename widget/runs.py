@@ -1,4 +1,4 @@
-"""The runs of one scope: starting, stopping, and what waits for the model to load. No traits, no messages.
+"""The runs of one scope: starting, stopping, showing, and what waits for the model to load. No traits, no messages.
 
 All runs are kept, but what can be looked at only of the last run that keeps any: attention and hidden states take
 megabytes a token.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from ..kernel_side.request import Request
 from .sender import Sender
 from .source import ModelSource
+from .tree import tree_of
 
 if TYPE_CHECKING:
     from ..kernel_side.engines.base import Engine
@@ -33,6 +34,11 @@ class Runs:
         Streams each run from its start.
     started : callable
         Called with the request of each run that was started.
+
+    Attributes
+    ----------
+    shown : Run or None
+        The run on the page: the last that was started or asked for.
     """
 
     def __init__(self, source: ModelSource, sender: Sender, started: Callable[[Request], None]) -> None:
@@ -40,6 +46,7 @@ class Runs:
         self._sender = sender
         self._started = started
         self._runs: list[Run] = []
+        self.shown: Run | None = None
         self._pending: tuple[Request, bool] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -64,6 +71,14 @@ class Runs:
     def named(self, name: str | None) -> Run | None:
         """Return the run of this id; the current one without an id."""
         return self.current if name is None else next((run for run in self.all if run.id == name), None)
+
+    def show(self, name: str) -> None:
+        """Show a run that is there; of none of this id nothing happens."""
+        run = self.named(name)
+        if run is not None:
+            with self._lock:
+                self.shown = run
+                self._sender.begin(run)
 
     def start(self, request: Request, *, paused: bool = False, engine: Engine | None = None) -> Run:
         """Start a run; waits until the model is loaded.
@@ -125,8 +140,14 @@ class Runs:
                     if older.looks is not None:
                         older.looks.clear()
             self._runs.append(run)
+            self.shown = run
             self._sender.problems([])
             self._sender.begin(run)
+            self._tell_tree()
+        run.add_done_callback(lambda _: self._tell_tree())
         # Outside of the lock: who hears of it may start runs.
         self._started(request)
         return run
+
+    def _tell_tree(self) -> None:
+        self._sender.set_traits(tree=tree_of(self.all))

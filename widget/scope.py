@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
+from ..kernel_side.branching import branch_of, reply_to
 from ..kernel_side.request import Request, make_settings
 from . import cells, control
 from .captions import caption, plain_text
@@ -49,6 +50,9 @@ class Scope(ScopeTraits):
     assistant : PreTrainedModel, (PreTrainedModel, PreTrainedTokenizerBase), str or Path, optional
         A smaller model that drafts for the strategy ``"assisted"``: an object (with its tokenizer where that is another
         one), or a name, which is loaded in the background with the model.
+    prefix_cache : PrefixCache, int, bool or None
+        What runs reuse of each other: a cache; or the bytes that one may hold; by default one that all scopes of the
+        model share, of up to 1 GiB. False or None: each run computes its whole prompt.
     **options
         Single settings, by name (``strategy="sample"``, ``temperature=0.7``, ...; see ``%%generate --help``), and
         traits (``measure="rank"``, ``layout=...``).
@@ -94,6 +98,7 @@ class Scope(ScopeTraits):
         prompt: Any = "",
         settings: Any = None,
         assistant: Any = None,
+        prefix_cache: Any = True,
         **options: Any,
     ) -> None:
         of_widget = {name: options.pop(name) for name in list(options) if self.has_trait(name)}
@@ -104,9 +109,11 @@ class Scope(ScopeTraits):
         if isinstance(model, Scope):
             if assistant is not None:
                 raise TypeError("another scope's model comes with that scope's assistant; give the model itself")
+            if prefix_cache is not True:
+                raise TypeError("another scope's model comes with that scope's prefix cache; give the model itself")
             self._source: ModelSource = model._source  # noqa: SLF001 - its own class
         else:
-            self._source = ModelSource(model, tokenizer, assistant)
+            self._source = ModelSource(model, tokenizer, assistant, prefix_cache)
         self._key = uuid.uuid4().hex
         self._twin = Twin()
         self._sender = Sender(self.send, self.try_write, self._ended)
@@ -176,24 +183,47 @@ class Scope(ScopeTraits):
         Parameters
         ----------
         queries : str or list of str
-            With ``tool_format="chat"`` also conversations.
-        tools : sequence or mapping of callable, optional
-        reward_fn : callable, optional
-        prompt : str
-            Stands before each query.
-        **options
-            ``max_turns``, ``tool_timeout`` and what else an
-            :class:`~genscope.kernel_side.engines.environment_engine.EnvironmentEngine` takes; and settings, as for
+        tools, reward_fn, prompt, **options
+            As of :class:`~genscope.kernel_side.engines.environment_engine.EnvironmentEngine`; and settings, as for
             :meth:`generate`.
-
-        Returns
-        -------
-        Run
-            In the background; its ``output`` is what ``TextEnvironment.run`` returns.
         """
         given = {"tools": tools, "reward_fn": reward_fn, "prompt": prompt, **options}
         engine, changes = environment_of(self._source.engine(), given)
         return self._runs.start(Request.make(queries, self.settings, **changes), engine=engine)
+
+    def branch(
+        self, at: int, token: int | str | None = None, *, run: Run | None = None, lane: int = 0, **changes: Any
+    ) -> Run:
+        """Start a run that goes on from tokens of another one, see :meth:`.Run.branch`.
+
+        Parameters
+        ----------
+        at, token, lane
+            See there.
+        run : Run, optional
+            By default the one that is shown.
+        **changes
+            Settings that differ from the scope's own; they become its own.
+        """
+        settings = make_settings(self.settings, **changes).model_dump(mode="json")
+        return self._runs.start(branch_of(self._from(run), at, token, lane=lane, **settings))
+
+    def reply(self, text: str, *, run: Run | None = None, lane: int = 0, **changes: Any) -> Run:
+        """Start a run with the next turn of a conversation, see :meth:`.Run.reply`; parameters as of :meth:`branch`."""
+        settings = make_settings(self.settings, **changes).model_dump(mode="json")
+        return self._runs.start(reply_to(self._from(run), text, lane=lane, **settings))
+
+    def show(self, run: Run) -> None:
+        """Show one of this scope's runs again."""
+        if run not in self.runs:
+            raise ValueError(f"run {run.id} is none of this scope's")
+        self._runs.show(run.id)
+
+    def _from(self, run: Run | None) -> Run:
+        found = run or self._runs.shown
+        if found is None:
+            raise RuntimeError("there is no run to go on from; call generate() first")
+        return found
 
     def wait(self, timeout: float | None = None) -> Run:
         """Wait until the current run is over *and shown*, in a saved notebook too. Raises as ``run.wait``."""
@@ -246,11 +276,11 @@ class Scope(ScopeTraits):
     # Display
 
     def to_html(self) -> str:
-        """Return the current run as coloured text in static HTML; ``""`` before the first."""
+        """Return the run that is shown as coloured text in static HTML; ``""`` before the first."""
         return self._static_html(None)
 
     def _static_html(self, css_class: str | None) -> str:
-        run = self.run
+        run = self._runs.shown
         if run is None:
             return ""
         return static_html(run, caption=caption(run, self.about["model"]), css_class=css_class)
@@ -269,7 +299,7 @@ class Scope(ScopeTraits):
         return (data | {"text/html": html} if html else data), metadata
 
     def _ipython_display_(self) -> None:
-        run = self.run
+        run = self._runs.shown
         text = "" if run is None else plain_text(run)
         if not self._open:  # nothing is live any more
             publish({"text/plain": repr(self), "text/html": self.to_html()})
@@ -279,7 +309,7 @@ class Scope(ScopeTraits):
         self._twin.show(self._static_html(self.static_class) if over else "", text if over else "")
 
     def _ended(self, run: Run) -> None:
-        if run is self.run:
+        if run is self._runs.shown:
             self._twin.update(self._static_html(self.static_class), plain_text(run))
 
     def close(self) -> None:

@@ -68,15 +68,18 @@ class ModelSource:
         Belongs to a model object.
     assistant : str, Path, PreTrainedModel or (PreTrainedModel, PreTrainedTokenizerBase), optional
         A draft model; with a tokenizer where that is another one than the model's. A name or path is loaded, too.
+    prefix_cache : PrefixCache, int, bool or None
+        See :func:`~genscope.kernel_side.caching.shared.prefix_cache_of`.
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, assistant: Any = None) -> None:
+    def __init__(self, model: Any, tokenizer: Any = None, assistant: Any = None, prefix_cache: Any = None) -> None:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self._engine: Engine | None = None
         self._name = str(model) if isinstance(model, (str, Path)) else None
         self._given = (model, tokenizer, assistant)
+        self._prefix_cache = prefix_cache
         self._costs = Costs(self.engine)
         self._started = False
         self.error: BaseException | None = None
@@ -84,7 +87,7 @@ class ModelSource:
             raise TypeError(f"the tokenizer comes with {str(model)!r}; give a model object to choose another one")
         names = [str(part) for part in (model, assistant) if isinstance(part, (str, Path))]
         if not names:
-            self._take(_engine_of(model, tokenizer, assistant))
+            self._take(_engine_of(model, tokenizer, assistant, prefix_cache))
             self._done.set()
             return
         # What is wrong is told at once, not after the loading.
@@ -163,7 +166,7 @@ class ModelSource:
                 assistant = load_model(str(assistant), progress=self._progress)
                 if _speak_alike((model, tokenizer), assistant):
                     assistant = assistant[0]  # drafts need no translation
-            self._take(_engine_of(model, tokenizer, assistant))
+            self._take(_engine_of(model, tokenizer, assistant, self._prefix_cache))
         except BaseException as error:  # noqa: BLE001 - whatever it is, engine() raises it for whoever asked
             traceback.clear_frames(error.__traceback__)
             self.error = error
@@ -196,17 +199,20 @@ class ModelSource:
         self.status = LoadStatus(phase="ready", text=name, progress=None)
 
 
-def _engine_of(model: Any, tokenizer: Any, assistant: Any) -> Engine:
+def _engine_of(model: Any, tokenizer: Any, assistant: Any, prefix_cache: Any) -> Engine:
     if _is_engine(model):
+        if prefix_cache not in (None, True):
+            raise TypeError("an engine has its prefix cache, or none; give prefix_cache to the engine")
         if assistant is not None:
             raise TypeError("an engine has its draft model already; give the assistant to the engine")
         engine: Engine = model
         return engine
+    from ..kernel_side.caching.shared import prefix_cache_of
     from ..kernel_side.engines.in_process import InProcessEngine
 
     _check_model(model, tokenizer)
     _check_assistant(assistant)
-    return InProcessEngine(model, tokenizer, assistant=assistant)
+    return InProcessEngine(model, tokenizer, assistant, prefix_cache_of(model, prefix_cache))
 
 
 def _is_engine(model: Any) -> bool:

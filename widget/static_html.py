@@ -116,7 +116,7 @@ def _colour(logprob: float) -> str:
 
 
 def _title(token: Token) -> str:
-    facts = [token.origin] if token.origin != "generated" else []
+    facts: list[str] = [token.origin] if token.origin != "generated" else []
     if token.probability is not None and token.surprisal is not None:
         bits = f"{token.surprisal:.2f} bits" if math.isfinite(token.surprisal) else "impossible"
         facts += [_percent(token.probability), bits]

@@ -6,18 +6,21 @@ states; :mod:`genscope.kernel_side.run` knows nothing of models.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from ..record.recorder import Clock
+from ..record.record import Token
 from ..record.recording import Recording
-from ..request import Request
+from ..request import Prompt, Request
 from .turnstile import Turnstile
 
 if TYPE_CHECKING:
+    from ..caching.reuse import PromptReuse
     from ..observation.looks import Looks
+    from ..record.recorder import Clock  # imports torch
 
-__all__ = ["Checkpoint", "Engine", "Job", "Outcome", "Progress"]
+__all__ = ["Checkpoint", "Continuing", "Engine", "Job", "Outcome", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +79,13 @@ class Job(Protocol):
         With the seed that is used.
     recording : Recording
         Its tables grow while the job executes.
+    reuse : PromptReuse or None
+        What was taken from the prefix cache; None before it was asked, and where there is none.
     """
 
     request: Request
     recording: Recording
+    reuse: PromptReuse | None
 
     @property
     def progress(self) -> Progress: ...
@@ -108,7 +114,8 @@ class Engine(Protocol):
     """Executes requests.
 
     An engine may also have ``context`` (tokens), ``chat`` (whether it takes conversations), ``unavailable()``
-    (strategies that it cannot run, and why) and ``costs()`` (what observing costs).
+    (strategies that it cannot run, and why), ``costs()`` (what observing costs), ``prefix_cache`` and, for runs that
+    branch off, what :class:`Continuing` has.
 
     Attributes
     ----------
@@ -125,4 +132,24 @@ class Engine(Protocol):
         ------
         SettingsError
             Naming field, value and way out.
+        """
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """What an engine has whose runs can go on from the tokens of others."""
+
+    def beginning(self) -> list[int]:
+        """Return the ids that a text begins with where nothing else does; empty where there are none."""
+
+    def ids_behind(self, before: Sequence[int], text: str) -> list[int]:
+        """Return ids that add a text behind others, which stay as they are."""
+
+    def next_turn(self, tokens: Sequence[Token], messages: Prompt) -> tuple[int, list[int]]:
+        """Return how many of the tokens of a conversation stay, and the ids behind them that make it ``messages``.
+
+        Raises
+        ------
+        SettingsError
+            When the chat template refuses them.
         """

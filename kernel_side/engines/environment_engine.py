@@ -14,12 +14,13 @@ from typing import Any, Literal
 from ..decoding.model_view import view_of
 from ..environment.environment import TextEnvironment
 from ..problems import Problem
-from ..request import Request, SettingsError
+from ..record.record import Token
+from ..request import Prompt, Request, SettingsError
 from ..settings import Guidance
+from .base import Job
 from .environment_job import EnvironmentJob
 from .in_process import InProcessEngine
 from .plan import Plan, make_plan
-from .turnstile import Turnstile
 
 __all__ = ["EnvironmentEngine"]
 
@@ -70,6 +71,9 @@ class EnvironmentEngine:
         rewards_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
         self.engine = engine
+        self.turnstile = engine.turnstile
+        if not engine.model.config.is_encoder_decoder:  # of such a model the lanes are not what its decoder wrote
+            self.beginning, self.ids_behind, self.next_turn = engine.beginning, engine.ids_behind, _no_reply
         self.rewards_kwargs = dict(rewards_kwargs or {})
         self._options: dict[str, Any] = {
             "tools": tools,
@@ -86,19 +90,18 @@ class EnvironmentEngine:
         # What does not go together is told here, not when a run is to begin.
         TextEnvironment(engine.model, engine.tokenizer, **self._options)
 
-    @property
-    def turnstile(self) -> Turnstile:
-        """Lets the runs of the model go in order, with and without an environment."""
-        return self.engine.turnstile
-
-    def prepare(self, request: Request) -> EnvironmentJob:
+    def prepare(self, request: Request) -> Job:
         """Check a request against the model and the environment, and begin the history of each query.
+
+        A request that goes on from the tokens of a run is no query: it is the other engine's, without tools.
 
         Raises
         ------
         SettingsError
             Naming field, value and way out.
         """
+        if request.ids is not None:
+            return self.engine.prepare(request)
         problems = list(_problems(request, self._options["tool_format"]))
         if problems:
             raise SettingsError(problems)
@@ -124,11 +127,16 @@ class EnvironmentEngine:
             engine.model if plan.view is None else view_of(engine.model, **plan.view),
             engine.tokenizer,
             generation_kwargs=_arguments(request, plan),
-            prefix_cache=getattr(engine, "prefix_cache", None) if settings.prefix_cache else None,
+            prefix_cache=engine.prefix_cache if settings.prefix_cache else None,
             seed=settings.seed,
             **self._options,
             **hooks,
         )
+
+
+def _no_reply(tokens: Sequence[Token], messages: Prompt) -> tuple[int, list[int]]:  # noqa: ARG001 - of all engines
+    message = "the run had tools, whose answers are no turns of the conversation"
+    raise SettingsError([Problem("run", None, message, "Branch at its end, or play with a query that goes on.")])
 
 
 def _arguments(request: Request, plan: Plan) -> dict[str, Any]:

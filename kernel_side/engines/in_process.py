@@ -10,16 +10,21 @@ import dataclasses
 import secrets
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..caching.prefix_cache import PrefixCache
+from ..caching.savings import PrefillRate
 from ..observation.costs import Cost, measure_costs
 from ..observation.lens import LogitLens
-from ..request import Problem, Request, SettingsError
+from ..record.record import Token
+from ..request import Problem, Prompt, Request, SettingsError
 from ..settings import Guidance
-from .inputs import context_of, tokenize
+from .continuing import ids_behind, next_turn
+from .inputs import check_ids, context_of, tokenize
 from .job import InProcessJob
 from .plan import Draft, make_plan, unavailable
 from .turnstile import Turnstile
@@ -40,9 +45,13 @@ class InProcessEngine:
     tokenizer : PreTrainedTokenizerBase
     assistant : PreTrainedModel or tuple of PreTrainedModel and PreTrainedTokenizerBase, optional
         Drafts for the strategy ``"assisted"``; with its tokenizer where that is another one.
+    prefix_cache : PrefixCache, optional
+        What runs compute for their prompts and reuse; without, each computes its own. May serve several engines.
 
     Attributes
     ----------
+    prefill_rate : PrefillRate
+        What a prompt token costs, as its runs tell.
     turnstile : Turnstile
         Shared by all engines on this model object.
     """
@@ -52,12 +61,15 @@ class InProcessEngine:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         assistant: PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
+        prefix_cache: PrefixCache | None = None,
     ) -> None:
         self.model: Any = model  # its generate() has no usable type
         self.tokenizer = tokenizer
         self.draft = (
             None if assistant is None else Draft(*(assistant if isinstance(assistant, tuple) else (assistant,)))
         )
+        self.prefix_cache = prefix_cache
+        self.prefill_rate = PrefillRate()
         self._lens: LogitLens | None = None
         self._costs: dict[str, Cost] | None = None
         with _turnstiles_lock:
@@ -117,7 +129,12 @@ class InProcessEngine:
             that is not there; when fewer tokens fit behind it than were asked for; when the strategy, or something else
             that was asked for, cannot be had of this model.
         """
-        ids = [tokenize(prompt, self.tokenizer, self.model) for prompt in request.prompts]
+        if request.ids is not None:
+            check_ids(request.ids, self.tokenizer, self.model)
+        if request.ids is None or self.model.config.is_encoder_decoder:
+            ids = [tokenize(prompt, self.tokenizer, self.model) for prompt in request.prompts]
+        else:
+            ids = [list(request.ids)]
         self._check_length(request, max(map(len, ids)))
         self._check_negative(request)
         plan = make_plan(request, self.model, self.draft)
@@ -131,6 +148,27 @@ class InProcessEngine:
         """Return the token ids that end a sequence."""
         eos = self.model.generation_config.eos_token_id
         return set() if eos is None else set(torch.as_tensor(eos).reshape(-1).tolist())
+
+    def decoder_start(self, request: Request) -> list[int]:
+        """Return what the decoder of an encoder-decoder model begins with."""
+        if request.ids is not None:
+            return list(request.ids)
+        config = self.model.generation_config
+        start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
+        return [int(torch.as_tensor(start).reshape(-1)[0])]
+
+    def beginning(self) -> list[int]:
+        """Return the id of BOS, as far as there is one. See :class:`~.base.Continuing`."""
+        known = (self.model.generation_config.bos_token_id, self.tokenizer.bos_token_id)
+        return next(([int(bos)] for bos in known if bos is not None), [])
+
+    def ids_behind(self, before: Sequence[int], text: str) -> list[int]:
+        """See :class:`~.base.Continuing`."""
+        return ids_behind(self.tokenizer, before, text)
+
+    def next_turn(self, tokens: Sequence[Token], messages: Prompt) -> tuple[int, list[int]]:
+        """See :class:`~.base.Continuing`."""
+        return next_turn(self.tokenizer, tokens, messages)
 
     def pad_id(self) -> int:
         """Return the id that fills rows: the model's own, the tokenizer's, or, since it is masked, any."""
@@ -147,7 +185,7 @@ class InProcessEngine:
             message = f"the prompt has {length} tokens, but the model's context holds {context}"
             way_out = f"Shorten it to at most {context - (not apart)}."
             raise SettingsError([Problem("prompt", request.plain_prompt(), message, way_out)])
-        taken = 1 if apart else length
+        taken = len(self.decoder_start(request)) if apart else length
         if taken + wanted > context:
             message = f"{wanted} do not fit: the prompt takes {taken} of the {context} tokens of the model's context"
             way_out = f"Use at most {context - taken}{'' if apart else ', or shorten the prompt'}."

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..request import Problem, Prompt, SettingsError
+from ..request import ChatMessage, Problem, Prompt, SettingsError
 
-__all__ = ["context_of", "pad_together", "tokenize"]
+__all__ = ["check_ids", "context_of", "pad_together", "render", "tokenize"]
 
 
 def context_of(model: PreTrainedModel) -> int | None:
@@ -29,30 +30,51 @@ def tokenize(prompt: Prompt, tokenizer: PreTrainedTokenizerBase, model: Any) -> 
     ids = _encode(prompt, tokenizer)
     if not ids:
         raise SettingsError([Problem("prompt", prompt, "the prompt gives no tokens", "Type some text.")])
-    # On a GPU, looking up an id that is not there breaks all later work too.
-    size, largest = model.get_input_embeddings().weight.shape[0], max(ids)
-    if largest >= size:
-        token = tokenizer.decode([largest])
-        message = f"its token {token!r} has the id {largest}, but the model knows {size} tokens"
-        way_out = "Use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) first."
-        raise SettingsError([Problem("prompt", prompt, message, way_out)])
+    check_ids(ids, tokenizer, model)
     return ids
+
+
+def check_ids(ids: Sequence[int], tokenizer: PreTrainedTokenizerBase, model: Any) -> None:
+    """Refuse ids that a model does not know.
+
+    Raises
+    ------
+    SettingsError
+        On a GPU, looking one up would break all later work too.
+    """
+    size = model.get_input_embeddings().weight.shape[0]
+    if wrong := [one for one in ids if not 0 <= one < size]:
+        token = tokenizer.decode(wrong[:1]) if wrong[0] >= 0 else wrong[0]
+        message = f"its token {token!r} has the id {wrong[0]}, but the model knows {size} tokens"
+        way_out = "Use the model's own tokenizer, or call model.resize_token_embeddings(len(tokenizer)) first."
+        raise SettingsError([Problem("prompt", None, message, way_out)])
 
 
 def _encode(prompt: Prompt, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     if isinstance(prompt, str):
         return list(tokenizer(prompt)["input_ids"])
+    # To ids at once: rendering to text and tokenizing that would give a second BOS.
+    encoded = render(prompt, tokenizer, return_dict=True)
+    return list(encoded["input_ids"])
+
+
+def render(prompt: list[ChatMessage], tokenizer: PreTrainedTokenizerBase, **how: Any) -> Any:
+    """Return what the chat template makes of a conversation, up to where the model is to write.
+
+    Raises
+    ------
+    SettingsError
+        When there is no template, or it refuses these messages.
+    """
     if not tokenizer.chat_template:
         message = "the tokenizer has no chat template, so it cannot take chat messages"
         raise SettingsError([Problem("prompt", prompt, message, "Give the prompt as text.")])
     messages = [message.model_dump() for message in prompt]
     try:
-        # To ids at once: rendering to text and tokenizing that would give a second BOS.
-        encoded: Any = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, **how)
     except Exception as error:  # a template is a program of the model's author and may raise anything
         message = f"the chat template refuses these messages: {error}"
         raise SettingsError([Problem("prompt", prompt, message, "Change the roles or their order.")]) from error
-    return list(encoded["input_ids"])
 
 
 def pad_together(rows: list[list[int]], pad: int, *, left: bool) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
+import torch
 from transformers import StoppingCriteriaList
 
 from ..decoding.model_view import view_of
@@ -19,23 +22,37 @@ from ..settings import Guidance
 from .base import Outcome, Progress
 from .inputs import pad_together, tokenize
 from .plan import Plan
+from .prefixes import FirstLogits, PrefixUse
 from .stop_strings import StopStrings, found_in
 
 if TYPE_CHECKING:
+    from ..caching.reuse import PromptReuse
     from .in_process import InProcessEngine
 
 __all__ = ["InProcessJob"]
 
 
 class InProcessJob:
-    """A request that fits the model. See :class:`~genscope.kernel_side.engines.base.Job`."""
+    """A request that fits the model. See :class:`~genscope.kernel_side.engines.base.Job`.
+
+    Parameters
+    ----------
+    engine : InProcessEngine
+    request : Request
+    prompts : list of list of int
+        What the model reads: of an encoder-decoder model its encoder.
+    plan : Plan
+    """
 
     def __init__(self, engine: InProcessEngine, request: Request, prompts: list[list[int]], plan: Plan) -> None:
         self.request = request
         self.engine = engine
+        self.reuse: PromptReuse | None = None
         self._prompts = prompts
         self._plan = plan
         self._encoder: bool = engine.model.config.is_encoder_decoder
+        # What stands before the first generated token.
+        self._begun = [engine.decoder_start(request)] * len(prompts) if self._encoder else prompts
         settings = request.settings
         sequences = settings.sequences
         self._recorder = Recorder(
@@ -52,8 +69,7 @@ class InProcessJob:
                 sequence=row % sequences,
                 record=record,
                 source=self._recorder.sources[row // sequences] if self._encoder else None,
-                # A decoder behind an encoder begins with one token of its own.
-                prompt_tokens=1 if self._encoder else len(prompts[row // sequences]),
+                prompt_tokens=len(self._begun[row // sequences]),
             )
             for row, record in enumerate(self._recorder.records)
         )
@@ -90,24 +106,62 @@ class InProcessJob:
             return told_to_stop
 
         model = self.engine.model if plan.view is None else view_of(self.engine.model, **plan.view)
-        output = model.generate(
-            **self._inputs(),
-            **settings.generate_kwargs(),
-            **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
-            return_dict_in_generate=True,
-            **self._stopping(),
-            **observe(
-                *(recorder, self._states) if self._states is not None else (recorder,),
-                seed=settings.seed,
-                stop=stop,
-                loop=plan.loop,
-                **self._drafting(),
-            ),
-        )
+        inputs = self._inputs()
+        use, first = self._use_prefixes(model, inputs), FirstLogits()
+        verified = use is not None and settings.verify_cache
+        streamers = [one for one in (recorder, self._states, first if verified else None) if one is not None]
+        began = clock.since_start(time.perf_counter())
+        with use or contextlib.nullcontext():
+            output = model.generate(
+                **settings.generate_kwargs() | inputs | ({} if use is None else use.inputs),
+                **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
+                return_dict_in_generate=True,
+                **self._stopping(),
+                **observe(
+                    *streamers,
+                    seed=settings.seed,
+                    stop=stop,
+                    loop=plan.loop,
+                    held=0 if use is None else use.held,
+                    **self._drafting(),
+                ),
+            )
+        if use is not None:
+            self._learn(use, began)
+            if verified:
+                use.verify(first, inputs, (recorder.first or began) - began)
+                self.reuse = use.reuse
         # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device. Made
         # anew, since an output is a dict too, in which an attribute that is set to None stays.
         output = dataclasses.replace(output, cache=None)
         return Outcome(tuple(self._why(lane, told_to_stop) for lane in self.recording.lanes), output)
+
+    def _use_prefixes(self, model: Any, inputs: dict[str, Any]) -> PrefixUse | None:
+        engine, recorder = self.engine, self._recorder
+        if engine.prefix_cache is None or not self.request.settings.prefix_cache:
+            return None
+        use = PrefixUse(
+            engine.prefix_cache,
+            model,
+            engine.tokenizer,
+            self.request.settings,
+            self._plan,
+            prompts=self._begun,
+            inputs=inputs,
+            sources=self._prompts if self._encoder else None,
+            lanes=self.recording.lanes,
+            rate=engine.prefill_rate,
+        )
+        self.reuse = use.reuse
+        recorder.reused = [use.reuse.rows[lane.prompt].reused for lane in self.recording.lanes]
+        recorder.sources_reused = [bool(row.source) for row in use.reuse.rows]
+        return use
+
+    def _learn(self, use: PrefixUse, began: float) -> None:
+        """Note how long the prompt took, for estimates of what other runs save."""
+        first, last, steps = self._recorder.first, self._recorder.last, self._recorder.steps
+        if first is not None and last is not None and steps > 1 and not self.request.settings.drafts:
+            self.engine.prefill_rate.note(use.computed, first - began, (last - first) / (steps - 1))
 
     def _inputs(self) -> dict[str, Any]:
         engine, settings = self.engine, self.request.settings
@@ -116,6 +170,9 @@ class InProcessJob:
         inputs: dict[str, Any] = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
         if engine.model.generation_config.pad_token_id is None:
             inputs["pad_token_id"] = pad
+        if self._encoder and self.request.ids is not None:
+            begun = torch.tensor(self._begun, device=device)
+            inputs |= {"decoder_input_ids": begun, "decoder_attention_mask": torch.ones_like(begun)}
         if isinstance(settings, Guidance) and settings.negative_prompt:
             negative = [tokenize(settings.negative_prompt, engine.tokenizer, engine.model)] * len(self._prompts)
             negative_ids, negative_mask = pad_together(negative, pad, left=True)
@@ -127,7 +184,7 @@ class InProcessJob:
         strings = self.request.settings.stop_strings
         if not strings:
             return {}
-        prompt = 1 if self._encoder else max(map(len, self._prompts))
+        prompt = max(map(len, self._begun))
         return {"stopping_criteria": StoppingCriteriaList([StopStrings(self.engine.tokenizer, strings, prompt)])}
 
     def _drafting(self) -> dict[str, Any]:

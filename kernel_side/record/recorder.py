@@ -7,6 +7,7 @@ about the generation. How one sequence is written is in ``row_writer``, how a be
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 import torch
@@ -85,6 +86,10 @@ class Recorder(StepStreamer):
         Steps so far.
     first, last : float or None
         Seconds by the clock at the first step and at the last one.
+    reused : sequence of int, or None
+        How many tokens of each row's prompt come from a prefix cache; None without one. Set before the prompt is put.
+    sources_reused : sequence of bool, or None
+        Whether what the encoder read of each prompt does.
     over : bool
         Whether the last step ended all rows; of a beam search, which may end by its own estimate too, all candidates.
     """
@@ -109,6 +114,8 @@ class Recorder(StepStreamer):
         self.first: float | None = None
         self.last: float | None = None
         self.over = False
+        self.reused: Sequence[int] | None = None
+        self.sources_reused: Sequence[bool] | None = None
         self._writers = [RowWriter(tokenizer) for _ in range(rows)]
         self._sources = [RowWriter(tokenizer) for _ in range(sources)]
         self._alternatives = alternatives
@@ -162,11 +169,12 @@ class Recorder(StepStreamer):
         self._rows = len(output.tokens)
         source = output.source
         if source is not None and source.tokens is not None:
-            for writer, tokens, real in zip(
-                self._sources, *_rows_of(source.tokens, source.attention_mask), strict=False
+            known: Sequence[bool | None] = self.sources_reused or [None] * len(self._sources)
+            for writer, cached, tokens, real in zip(
+                self._sources, known, *_rows_of(source.tokens, source.attention_mask), strict=False
             ):
                 for token in tokens[real].tolist():
-                    writer.append(token, "prompt")
+                    writer.append(token, "prompt", cached=cached)
         pending, self._pending_logits = self._pending_logits, None if output.logits is None else output.logits[:, -1:]
         for row, (writer, tokens, real) in enumerate(
             zip(self._writers, *_rows_of(output.tokens, output.attention_mask), strict=False)
@@ -182,7 +190,9 @@ class Recorder(StepStreamer):
             for token, kept, numbers in zip(tokens.tolist(), real.tolist(), measures, strict=True):
                 if kept:
                     # Behind left padding the first real token was predicted from padding: no measure of it.
-                    writer.append(token, "prompt", numbers if len(writer.record) else None)
+                    at = len(writer.record)
+                    cached = None if self.reused is None else at < self.reused[row]
+                    writer.append(token, "prompt", numbers if at else None, cached=cached)
         if self._pending_logits is not None:
             self._pending_logits = self._pending_logits.clone()  # a view would keep the whole slice
 

@@ -106,7 +106,7 @@ def test_schema_has_what_the_form_needs() -> None:
         assert definition["description"]
         for name, field in definition["properties"].items():
             if name != "strategy":
-                assert field["group"] in ("strategy", "length", "randomness", "observe"), name
+                assert field["group"] in ("strategy", "length", "randomness", "cache", "observe"), name
                 assert field["title"], name
                 assert field["wayOut"].endswith("."), name
                 assert "default" in field, name
@@ -129,7 +129,8 @@ def test_settings_that_count_only_when_sampling_say_so() -> None:
     draws = dict.fromkeys(("temperature", "top_k", "top_p", "min_p", "typical_p"), "do_sample")
     for name, definition in definitions.items():
         switched = name in ("Assisted", "PromptLookup", "EarlyExit", "Dola", "Guidance")
-        assert definition.get("when") == (draws if switched else None), name
+        always = {"verify_cache": "prefix_cache"}
+        assert definition["when"] == (draws | always if switched else always), name
     quiet = Assisted(temperature=0.3, top_k=7).generate_kwargs()
     assert (quiet["do_sample"], quiet["temperature"], quiet["top_k"]) == (False, 1.0, 50)
     drawing = Assisted(do_sample=True, temperature=0.3, top_k=7).generate_kwargs()

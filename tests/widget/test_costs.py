@@ -36,7 +36,8 @@ def test_costs_are_measured_in_the_background_and_told_in_about(made):
     engine.go.set()
     until(lambda: scope.about["costs"] is not None)
     assert scope.about == {
-        "model": "Measuring", "chat": False, "context": None, "unavailable": {}, "costs": {"attention": "2.1 times slower"},
+        "model": "Measuring", "chat": False, "context": None, "unavailable": {}, "prefix_cache": None,
+        "costs": {"attention": "2.1 times slower"},
     }  # fmt: skip
     assert {"about": scope.about} in front.updates
 

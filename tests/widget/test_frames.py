@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from pydantic import ConfigDict, TypeAdapter
 
 from fake_front_end import FakeFrontEnd
-from fake_rows import make_choice, make_round, make_step, make_token, wire_rows
+from fake_rows import make_choice, make_round, make_segment, make_step, make_token, wire_rows
+from genscope.kernel_side.caching.hits import End, RowHit
+from genscope.kernel_side.caching.reuse import PromptReuse, Verified
 from genscope.kernel_side.record.record import Alternative, Record, Token
 from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.record.rounds import DraftSummary
 from genscope.kernel_side.record.table import Table
-from genscope.kernel_side.request import make_settings
+from genscope.kernel_side.request import Branch, make_settings
 from genscope.kernel_side.run import RunStatus
 from genscope.widget import wire
 from genscope.widget.frames import Frames
@@ -32,10 +34,11 @@ def status(**changes):
     return RunStatus(**(values | changes))
 
 
-def run_of(*records, lanes=None, settings=None, observed=(), whys=(), tables=(), **changes):
+def run_of(*records, lanes=None, settings=None, observed=(), whys=(), tables=(), branch=None, **changes):
     lanes = lanes or tuple(Lane(0, index, record, None, 1) for index, record in enumerate(records))
     return SimpleNamespace(
         id="r1",
+        request=SimpleNamespace(branch=branch),
         recording=Recording(lanes, *tables),
         settings=settings or make_settings(strategy="sample", temperature=0.7, seed=5),
         looks=SimpleNamespace(observed=observed),
@@ -63,7 +66,7 @@ def row(position, **changes):
 def test_a_slice_has_exactly_these_columns():
     record = Record(
         [
-            row(0, origin="prompt", id=4, text="Hi", bytes=b"Hi"),
+            row(0, origin="prompt", id=4, text="Hi", bytes=b"Hi", cached=True),
             row(
                 1, id=5, text="", bytes=b"\xe2", raw_logprob=-0.123456789, logprob=-0.00001234567, entropy=2.0, rank=3,
                 seconds=0.0123456789,
@@ -89,6 +92,7 @@ def test_a_slice_has_exactly_these_columns():
         "alt_text": [2, 0],
         "alt_raw_logprob": [-0.5, None],
         "alt_logprob": [-0.25, None],
+        "cached": [1, None],
     }
     assert (message["track"], message["seq"], message["n"]) == (0, 0, 2)
     assert (message["strings_from"], message["strings"]) == (0, ["Hi", "", "a"])
@@ -163,11 +167,48 @@ def test_begin_beat_and_end_say_what_the_run_is():
     assert begin["status"] == {
         "state": "finished", "why": "eos (1)", "error": None, "generated": 2, "elapsed": 1.2346, "first_token": 0.12346,
         "tokens_per_second": 33.333, "observation_share": 0.012346, "queue_ahead": 0,
-        "drafts": {"rounds": 3, "drafted": 12, "accepted": 6, "generated": 9},
+        "drafts": {"rounds": 3, "drafted": 12, "accepted": 6, "generated": 9}, "reuse": None,
     }  # fmt: skip
-    counts = {"tracks": [1, 0], "rounds": 1, "beams": 2, "choices": 0}
+    counts = {"tracks": [1, 0], "rounds": 1, "beams": 2, "choices": 0, "segments": 0}
     assert frames.beat()["counts"] == frames.end()["counts"] == counts
     assert (frames.end()["tails"], frames.end()["whys"]) == (["\ufffd", ""], ["eos", None])
+    assert (begin["branch"], begin["environment"]) == (None, False)
+
+
+def hit(tokens, reused, kind="whole", **changes):
+    end = End(kind, reused, 7, (), "because") if kind != "differs" else End(kind, reused, 7, (8, 9), "unused")
+    return RowHit(**({"tokens": tokens, "known": reused, "reused": reused, "source": None, "nbytes": 100 * reused,
+                      "end": end} | changes))  # fmt: skip
+
+
+def test_the_status_says_what_was_reused_and_why_no_more_of_the_prompt_with_the_most_left():
+    reuse = PromptReuse((hit(9, 8), hit(12, 4, "differs"), hit(9, 2, "ends")), (" a", " b\ud800", " c"),
+                        ((), (" x", " y"), ()), 0.123456789, saved_measured=True,
+                        verified=Verified(7.4e-6, 29.1, agrees=True))  # fmt: skip
+    assert Frames(run_of(Record(), reuse=reuse)).begin()["status"]["reuse"] == {
+        "tokens": 30, "reused": 14, "nbytes": 1400, "sources_reused": None, "sources": None,
+        "end": {"prompt": 1, "kind": "differs", "position": 4, "asked": " b?", "cached": [" x", " y"],
+                "message": "at position 4 it has ' b\\ud800', known is ' x' or ' y'"},
+        "saved": 0.12346, "saved_measured": True,
+        "verified": {"difference": 7.4e-6, "largest": 29.1, "agrees": True},
+    }  # fmt: skip
+
+
+def test_of_an_encoder_the_sources_that_it_need_not_read_are_counted():
+    reuse = PromptReuse((hit(1, 0, source=True), hit(1, 0, source=False)), ("", ""), ((), ()))
+    message = Frames(run_of(Record(), reuse=reuse)).begin()["status"]["reuse"]
+    assert (message["sources_reused"], message["sources"], message["saved"], message["verified"]) == (1, 2, None, None)
+
+
+def test_begin_tells_where_a_run_branches_off_and_whether_it_is_an_environments():
+    branch = Branch("r0", 1, 12, 3, kind="reply", rewritten=True)
+    run = run_of(Record(), branch=branch)
+    run.recording = Recording(run.recording.lanes, segmented=True)
+    begin = Frames(run).begin()
+    assert begin["branch"] == {
+        "run": "r0", "lane": 1, "position": 12, "added": 3, "kind": "reply", "rewritten": True,
+    }  # fmt: skip
+    assert begin["environment"] is True
 
 
 def test_the_end_of_a_run_that_failed_knows_no_why():
@@ -204,10 +245,14 @@ def test_messages_are_of_the_wire_schema():
         Table([make_round(step, 3, 3, 1) for step in range(3)]),
         Table([make_step(0), make_step(1)]),
         Table([make_choice(0, 0, 1), make_choice(1, 0, -1)]),
+        Table([make_segment(0), make_segment(4)]),
     )
-    frames = Frames(run_of(record, tables=tables, whys=("length",), drafts=DraftSummary(1, 2, 1, 2)))
+    reuse = PromptReuse((hit(3, 2),), ("a",), ((),))
+    changes = {"branch": Branch("r0", 0, 1, 1), "drafts": DraftSummary(1, 2, 1, 2), "reuse": reuse}
+    frames = Frames(run_of(record, tables=tables, whys=("length",), **changes))
     rows = [
-        frames.rows(name, 0, len(table)) for name, table in zip(("rounds", "beams", "choices"), tables, strict=True)
+        frames.rows(name, 0, len(table))
+        for name, table in zip(("rounds", "beams", "choices", "segments"), tables, strict=True)
     ]
     for message in (frames.begin(), frames.data(0, 0, 20), *rows, frames.beat(), frames.end()):
         adapter.validate_python(message)

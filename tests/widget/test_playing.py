@@ -8,8 +8,10 @@ import pytest
 
 from fake_engine import FakeEngine
 from fake_rows import wire_rows
+from genscope.kernel_side.engines.environment_engine import EnvironmentEngine
 from genscope.kernel_side.request import SettingsError
 from heard import Heard, until
+from scripted import says, turn
 from tiny import tiny_tokenizer
 
 
@@ -29,9 +31,9 @@ def test_a_played_run_is_shown_live(made, model):
     assert front.rows() == wire_rows(run.record)
     histories = run.output[-1]
     assert [history.text[:3] for history in histories] == ["P: "] * 2
-    kinds = [row["kind"] for row in front.table("segments")]
+    kinds = [row["kind"] for row in front.tables["segments"]]
     assert kinds.count("model") == kinds.count("reward") == 2
-    rewards = [row["reward"] for row in front.table("segments") if row["kind"] == "reward"]
+    rewards = [row["reward"] for row in front.tables["segments"] if row["kind"] == "reward"]
     assert rewards == [len(history.last_text_segment) for history in histories]
     assert (run.settings.max_new_tokens, run.settings.seed) == (6, 3)
     assert front.end["status"]["state"] == "finished"
@@ -51,31 +53,32 @@ def test_options_of_the_environment_are_no_settings(made, model):
     assert scope.runs == [run]
 
 
-def test_a_played_run_is_stopped_while_a_tool_works(made, model):
+def test_a_played_run_is_stopped_while_a_tool_works(made, model, monkeypatch):
     working, never = threading.Event(), threading.Event()
 
     def hang(query):
         working.set()
         never.wait(30)
 
-    tokenizer = tiny_tokenizer()
-    scope = made(model, tokenizer, max_new_tokens=3)
-    run = scope.play("x", tools={"hang": hang}, prompt="P")
-    scope.wait()
-    # A model that calls by itself is too much to ask for: the query ends in a call's beginning, the tokens do the rest.
-    assert run.state == "finished"
-    environment = run._job._environment
-    environment._turns.asked["max_new_tokens"] = 3
-    history = environment.begin("<request><hang>x<call>")
-    history.system_spans[0] = False
-    stopped = threading.Thread(target=environment.step, args=(history,))
-    environment.stop = None
-    stopped.start()
+    make = EnvironmentEngine.make_environment
+
+    def scripted(self, request, plan, **hooks):
+        environment = make(self, request, plan, **hooks)
+        environment.generation_kwargs |= {**says({"x": [turn("<request><hang>x<call>", free=2)]}), "max_new_tokens": 40}
+        return environment
+
+    monkeypatch.setattr(EnvironmentEngine, "make_environment", scripted)
+    scope = made(model, tiny_tokenizer(), max_new_tokens=40)
+    front = Heard(scope)
+    run = scope.play("x", tools=[hang])
     assert working.wait(30)
-    run.stop()
-    until(lambda: not stopped.is_alive())
+    until(lambda: len(front.tables["segments"]) == 2)
+    assert front.n == len(run.record) > 10
+    front.say({"kind": "stop"})
+    scope.wait(10)
     never.set()
-    assert len(history.text_spans) == 1
+    assert run.state == "stopped"
+    assert [row["kind"] for row in front.tables["segments"]] == ["prompt", "model", "end", "reward"]
 
 
 def test_a_model_elsewhere_plays_no_environment(made):

@@ -15,7 +15,7 @@ from fake_engine import FakeEngine
 from fake_rows import make_token, wire_rows, wire_table
 from genscope.kernel_side.record.record import Record
 from genscope.kernel_side.record.recording import Lane, Recording
-from genscope.kernel_side.request import make_settings
+from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import RunStatus
 from genscope.widget import stream as module
 from genscope.widget.sender import Sender
@@ -174,7 +174,8 @@ def test_rows_that_come_right_before_the_end_are_not_behind_it(bench, moment):
     record.moment = moment
 
     class LateRun:
-        id, settings, looks, whys = "late", make_settings(), None, ()
+        id, request, looks, whys = "late", Request.make("x"), None, ()
+        settings = request.settings
         recording = Recording((Lane(0, 0, record, None, 1),))
         state = property(lambda self: "finished" if record.over else "decoding")
         over = property(lambda self: record.over)

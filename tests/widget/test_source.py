@@ -100,9 +100,9 @@ def assistants(monkeypatch):
     given = []
     make = in_process.InProcessEngine.__init__
 
-    def init(self, model, tokenizer, assistant=None):
+    def init(self, model, tokenizer, assistant=None, prefix_cache=None):
         given.append(assistant)
-        make(self, model, tokenizer, assistant)
+        make(self, model, tokenizer, assistant, prefix_cache)
 
     monkeypatch.setattr(in_process.InProcessEngine, "__init__", init)
     return given
@@ -162,7 +162,7 @@ def test_a_draft_model_of_another_vocabulary_keeps_its_tokenizer(made, model, lo
     scope = made(model, tiny_tokenizer(), assistant="other")
     loading.go.set()
     until(lambda: scope.status["phase"] == "error")
-    assert given == [(model, tiny_tokenizer(), loading.result)]
+    assert given == [(model, tiny_tokenizer(), loading.result, True)]
 
 
 @pytest.mark.parametrize("assistant", [5, object(), (1, 2), ("a", "b")])

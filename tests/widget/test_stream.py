@@ -10,7 +10,7 @@ from fake_front_end import FakeFrontEnd
 from fake_rows import make_choice, make_round, make_step, make_token, wire_rows, wire_table
 from genscope.kernel_side.record.record import Record
 from genscope.kernel_side.record.recording import Lane, Recording
-from genscope.kernel_side.request import make_settings
+from genscope.kernel_side.request import Request
 from genscope.kernel_side.run import RunStatus
 from genscope.widget import stream as module
 from genscope.widget.stream import Stream
@@ -25,7 +25,8 @@ MAKE = {
 class GrowingRun:
     """A run that grows when it is told to."""
 
-    settings, looks, id = make_settings(), None, "r1"
+    request, looks, id = Request.make("x"), None, "r1"
+    settings = request.settings
 
     def __init__(self, lanes=1, sources=0):
         records = [Record() for _ in range(sources)]

@@ -19,7 +19,14 @@ def test_the_front_end_gets_all_that_it_needs(made):
     assert state["settings"] == make_settings(strategy="sample", temperature=0.7).model_dump(mode="json")
     assert (state["prompt"], state["measure"], state["whitespace"], state["state"]) == ("Hi", "rank", True, "idle")
     assert state["status"] == {"phase": "ready", "text": "FakeEngine", "progress": None}
-    assert state["about"] == {"model": "FakeEngine", "chat": False, "context": None, "unavailable": {}, "costs": None}
+    assert state["about"] == {
+        "model": "FakeEngine",
+        "chat": False,
+        "context": None,
+        "unavailable": {},
+        "costs": None,
+        "prefix_cache": None,
+    }
     assert state["widget_id"] == scope.model_id
     assert state["static_class"] != made().static_class
 

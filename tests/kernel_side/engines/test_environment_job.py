@@ -44,8 +44,12 @@ def engine_of(
     kind: str = "llama", *, cache: bool = True, draft: bool = False, tools=None, free: bool = False, **options
 ):
     model = tiny_model(kind, "sdpa")
-    inner = InProcessEngine(model, TOKENIZER, assistant=tiny_model("llama", seed=1) if draft else None)
-    inner.prefix_cache = PrefixCache(2**26) if cache else None
+    inner = InProcessEngine(
+        model,
+        TOKENIZER,
+        assistant=tiny_model("llama", seed=1) if draft else None,
+        prefix_cache=PrefixCache(2**26) if cache else None,
+    )
     tools = {"Say": lambda query: "w" * int(query)} if tools is None else tools
     options = {"reward_fn": lambda texts: [float(len(text)) for text in texts], **options}
     return (EnvironmentEngine if free else Scripted)(inner, tools, **options)
@@ -139,7 +143,7 @@ def test_reuse_is_told_of_each_turn_and_of_the_prompt() -> None:
     assert [row.text for row in rows] == ["nothing is known of this model", None, None]
     assert {token.cached for token in run.record if token.origin == "prompt"} == {False}
     assert {token.cached for token in run.record if token.origin != "prompt"} == {None}
-    reuse = run._job.reuse
+    reuse = run.status().reuse
     assert (reuse.reused, reuse.tokens) == (sum(known), sum(begun))
     assert reuse.rows[0].end.position == known[2]
     again = Run(engine, request_of("a prompt")).wait(60)
@@ -152,7 +156,7 @@ def test_reuse_is_told_of_each_turn_and_of_the_prompt() -> None:
 def test_without_a_cache_nothing_is_said_of_reuse(cache: bool, setting: bool) -> None:
     engine = engine_of(cache=cache)
     run = Run(engine, request_of(prefix_cache=setting)).wait(60)
-    assert run._job.reuse is None
+    assert run.status().reuse is None
     assert {token.cached for lane in run.lanes for token in lane.record} == {None}
     rows = [row for row in run.recording.segments if row.kind == "model"]
     assert {(row.reused, row.computed, row.text) for row in rows} == {(None, None, None)}
@@ -371,6 +375,19 @@ def test_what_does_not_go_with_an_environment_is_refused(settings: dict[str, Any
 def test_conversations_need_the_chat_template() -> None:
     with pytest.raises(SettingsError, match="through the chat template, and the tools are called in tags"):
         Run(engine_of(), request_of([[{"role": "user", "content": "x"}]]))
+
+
+def test_a_branch_off_an_environment_goes_on_without_tools() -> None:
+    engine = engine_of()
+    run = Run(engine, request_of(["a prompt", "yz"])).wait(60)
+    tool = next(row for row in run.recording.segments if row.kind == "tool" and row.lane == 1)
+    branch = run.branch(tool.stop, "and", lane=1, max_new_tokens=4).wait(60)
+    kept = run.lanes[1].record.ids()[: tool.stop]
+    assert branch.record.ids("prompt") == [*kept, *ids_of("and")]
+    assert not branch.recording.segmented
+    assert branch.status().reuse.reused == len(kept)
+    with pytest.raises(SettingsError, match="cannot go on from tokens"):
+        Run(engine_of("t5", free=True), request_of(["a prompt"], max_new_tokens=2)).wait(60).branch(3)
 
 
 def test_wrong_tools_are_told_at_once() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, get_args
 
 import hypothesis.strategies as st
 import pandas as pd
@@ -20,6 +20,7 @@ from genscope.kernel_side.record.export import FRAME_DTYPES, recording_from_json
 from genscope.kernel_side.record.record import Alternative, Record, Token
 from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.record.rounds import Draft, DraftSummary, Round, summarize
+from genscope.kernel_side.record.segments import Segment, SegmentKind
 from genscope.kernel_side.record.table import Table
 
 NASTY = ["<script>alert(1)</script>", '"', "&", "<s>", "👩‍👩‍👧", "\\xE2", "", "\u2028", "\n", "</title>", "\ud7ff"]
@@ -83,7 +84,7 @@ def test_frame_columns_dtypes_and_values() -> None:
         {"id": 1, "text": "b", "raw_logprob": -0.5, "logprob": -0.25},
         {"id": 2, "text": "c", "raw_logprob": -3.0, "logprob": -math.inf},
     ]
-    assert frame["origin"].cat.categories.tolist() == ["prompt", "generated"]
+    assert frame["origin"].cat.categories.tolist() == ["prompt", "generated", "tool"]
 
 
 def test_frame_of_an_empty_record_has_the_same_columns() -> None:
@@ -122,6 +123,7 @@ tokens = st.builds(
     st.just(0),
     text=texts,
     bytes=st.none() | st.binary(),
+    cached=st.none() | st.booleans(),
     raw_logprob=st.none() | logprobs,
     logprob=st.none() | logprobs,
     alternatives=st.lists(st.builds(Alternative, st.integers(0), texts, logprobs, st.none() | logprobs)).map(tuple),
@@ -167,10 +169,41 @@ steps = st.builds(
 choices = st.builds(BeamChoice, st.integers(0), st.integers(0), st.integers(-1), st.integers(-1), st.none() | scores)
 
 
-@given(st.lists(rounds, max_size=2), st.lists(steps, max_size=2), st.lists(choices, max_size=2))
-def test_tables_survive_a_round_trip(one: list[Round], two: list[BeamStep], three: list[BeamChoice]) -> None:
-    loaded = saved_and_loaded(of(Record(), rounds=Table(one), beams=Table(two), choices=Table(three)))
-    assert (list(loaded.rounds), list(loaded.beams), list(loaded.choices)) == (one, two, three)
+segments = st.builds(
+    Segment,
+    st.integers(0),
+    st.sampled_from(get_args(SegmentKind)),
+    st.integers(0),
+    st.integers(0),
+    st.integers(0),
+    st.none() | st.integers(0),
+    st.none() | st.integers(0),
+    st.none() | texts,
+    st.none() | scores,
+)
+
+
+@given(
+    st.lists(rounds, max_size=2),
+    st.lists(steps, max_size=2),
+    st.lists(choices, max_size=2),
+    st.lists(segments, max_size=3),
+)
+def test_tables_survive_a_round_trip(
+    one: list[Round], two: list[BeamStep], three: list[BeamChoice], four: list[Segment]
+) -> None:
+    tables = {"rounds": Table(one), "beams": Table(two), "choices": Table(three), "segments": Table(four)}
+    loaded = saved_and_loaded(of(Record(), **tables, segmented=bool(four)))
+    assert [list(getattr(loaded, name)) for name in tables] == [one, two, three, four]
+    assert loaded.segmented == bool(four)
+
+
+def test_what_the_second_version_lacks_is_unknown_after_loading() -> None:
+    new = json.loads(recording_to_json(of(Record([prompt_token(0)]))))
+    new["version"] = 2
+    del new["segments"], new["segmented"], new["lanes"][0]["record"]["tokens"][0]["cached"]
+    recording, _ = recording_from_json(json.dumps(new))
+    assert (recording.lanes[0].record[0].cached, len(recording.segments), recording.segmented) == (None, 0, False)
 
 
 def test_lanes_that_share_a_source_share_it_after_loading() -> None:
@@ -226,8 +259,8 @@ def test_other_documents_are_refused(text: str) -> None:
 
 
 def test_a_newer_version_is_refused() -> None:
-    text = recording_to_json(of(Record())).replace('"version": 2', '"version": 3')
-    with pytest.raises(ValueError, match=r"newer genscope \(record version 3, known up to 2\)"):
+    text = recording_to_json(of(Record())).replace('"version": 3', '"version": 4')
+    with pytest.raises(ValueError, match=r"newer genscope \(record version 4, known up to 3\)"):
         recording_from_json(text)
 
 

@@ -1,0 +1,104 @@
+"""Requests that go on from the tokens of a run: a branch from any position, and the next turn of a conversation.
+
+Only ids are put together here, and what is kept of them is never tokenized again. Running is in ``run``; that a branch
+starts from known keys and values is the prefix cache's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .engines.base import Continuing, Engine
+from .record.recording import Lane
+from .request import Branch, ChatMessage, Problem, Request, SettingsError, make_settings
+
+if TYPE_CHECKING:
+    from .run import Run
+
+__all__ = ["branch_of", "reply_to"]
+
+
+def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 0, **changes: Any) -> Request:
+    """Return the request of :meth:`.Run.branch`, which says how."""
+    engine, place = _continuing(run.engine), _lane(run, lane)
+    tokens = place.record[:]
+    if type(at) is not int or not 0 <= at <= len(tokens):  # True is none
+        raise _problem("at", at, f"{at!r} is no position of this lane", f"Use a whole number from 0 to {len(tokens)}.")
+    kept = [one.id for one in tokens[:at]]
+    if isinstance(token, str):
+        if not token:
+            raise _problem("token", token, "the text is empty", "Type some text, or leave it out.")
+        added = engine.ids_behind(kept, token)
+    else:
+        added = [] if token is None else [token]
+    if place.source is not None and at == 0:
+        if added:
+            message = "position 0 is what the decoder begins with, and must be that"
+            raise _problem("at", at, message, "Branch at position 1.")
+        kept = [one.id for one in tokens[:1]]
+    if not kept and not added:
+        added = engine.beginning()
+        if not added:
+            message = "nothing stands before position 0, and the model has no token to begin with"
+            raise _problem("at", at, message, "Give a token or a text to begin with.")
+    begins = _answer(run, place)
+    return Request(
+        prompts=(run.request.prompts[place.prompt],),
+        settings=make_settings(run.settings, **changes),
+        ids=(*kept, *added),
+        answer=begins if begins is not None and begins <= at else None,
+        branch=Branch(run.id, lane, len(kept), len(added)),
+    )
+
+
+def reply_to(run: Run, text: str, *, lane: int = 0, **changes: Any) -> Request:
+    """Return the request of :meth:`.Run.reply`, which says how."""
+    engine, place = _continuing(run.engine), _lane(run, lane)
+    messages = run.request.prompts[place.prompt]
+    if isinstance(messages, str):
+        message = "the run's prompt is a text and no conversation, so there is nothing to reply to"
+        raise _problem("prompt", messages, message, "Give the prompt as chat messages, or branch at the run's end.")
+    if place.source is not None:
+        message = "the model's encoder reads each conversation as a whole, so there is nothing to go on from"
+        raise _problem("prompt", None, message, "Generate with all messages as the prompt.")
+    begins = _answer(run, place)
+    if begins is None:
+        message = "this run branched off within its conversation, so its messages are not those of the prompt"
+        raise _problem("prompt", None, message, "Generate with the messages as you want them.")
+    tokens, tail = place.record[:], place.record.tail
+    answer = "".join(one.text for one in tokens[begins:] if not one.special) + tail
+    if not text:
+        raise _problem("text", text, "the reply is empty", "Type some text.")
+    whole = [*messages, ChatMessage(role="assistant", content=answer), ChatMessage(role="user", content=text)]
+    kept, added = engine.next_turn(tokens, whole)
+    ids = [one.id for one in tokens[:kept]] + added
+    return Request(
+        prompts=(whole,),
+        settings=make_settings(run.settings, **changes),
+        ids=tuple(ids),
+        answer=len(ids),
+        branch=Branch(run.id, lane, kept, len(added), kind="reply", rewritten=kept < len(tokens)),
+    )
+
+
+def _answer(run: Run, lane: Lane) -> int | None:
+    """Return where the model's turn begins in a lane."""
+    return lane.prompt_tokens if run.request.ids is None else run.request.answer
+
+
+def _continuing(engine: Engine) -> Continuing:
+    if not isinstance(engine, Continuing):
+        message = "what executes this run cannot go on from tokens"
+        raise _problem("run", None, message, "Generate with the whole text as the prompt.")
+    return engine
+
+
+def _lane(run: Run, lane: int) -> Lane:
+    if type(lane) is not int or not 0 <= lane < len(run.lanes):  # True is none
+        message, way_out = f"{lane!r} is no lane of this run", f"Use a whole number from 0 to {len(run.lanes) - 1}."
+        raise _problem("lane", lane, message, way_out)
+    return run.lanes[lane]
+
+
+def _problem(field: str, value: object, message: str, way_out: str) -> SettingsError:
+    return SettingsError([Problem(field, value, message, way_out)])

@@ -1,0 +1,77 @@
+"""The tree of a scope's runs, as its trait holds it: which run goes on from which. No runs are started here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from .plain import sendable
+
+if TYPE_CHECKING:
+    from ..kernel_side.record.record import Token
+    from ..kernel_side.run import Run, RunState
+
+__all__ = ["TreeRow", "tree_of"]
+
+_GIVEN, _GENERATED = 32, 64
+"""Characters of a title, at most: of what a run was given, and of what it generated."""
+
+
+class TreeRow(TypedDict):
+    """A run in the tree.
+
+    Attributes
+    ----------
+    id : str
+    parent : str or None
+        The run that it goes on from; None where that is none of the scope's.
+    lane, position : int
+        Where it leaves its parent: how many tokens of which lane stay.
+    kind : str
+    title : str
+        The end of what it added to its parent's tokens (of a run of its own: of its prompt), then the beginning of what
+        it generated.
+    strategy, state : str
+    tokens : int
+        Generated so far, of the longest sequence.
+    """
+
+    id: str
+    parent: str | None
+    lane: int
+    position: int
+    kind: Literal["run", "branch", "reply", "environment"]
+    title: str
+    strategy: str
+    state: RunState
+    tokens: int
+
+
+def tree_of(runs: Sequence[Run]) -> list[TreeRow]:
+    """Return the tree of runs, oldest first."""
+    known = {run.id for run in runs}
+    return [_row(run, known) for run in runs]
+
+
+def _row(run: Run, known: set[str]) -> TreeRow:
+    branch, lane = run.request.branch, run.lanes[0]
+    kept = 0 if branch is None else branch.position
+    given = _text(lane.record[kept : lane.prompt_tokens])
+    generated = _text(lane.record[lane.prompt_tokens : lane.prompt_tokens + _GENERATED])
+    given = given if len(given) <= _GIVEN else f"…{given[-_GIVEN:]}"
+    generated = generated if len(generated) <= _GENERATED else f"{generated[:_GENERATED]}…"
+    return {
+        "id": run.id,
+        "parent": None if branch is None or branch.run not in known else branch.run,
+        "lane": 0 if branch is None else branch.lane,
+        "position": kept,
+        "kind": "environment" if run.recording.segmented else "run" if branch is None else branch.kind,
+        "title": sendable(given + generated),
+        "strategy": run.settings.strategy,
+        "state": run.state,
+        "tokens": run.status().generated,
+    }
+
+
+def _text(tokens: Sequence[Token]) -> str:
+    return "".join(token.text for token in tokens if not token.special)
