@@ -10,6 +10,7 @@ Different from the library's on purpose:
   character never comes; an emoji of several code points may come in parts.
 - Batches work, one text a row: printed one after another, iterated with ``rows()``.
 - Iterators give no empty texts.
+- ``stop_strings=`` keeps stop strings out of the text, live.
 - The error of an *observed* generation is raised at the reader, after the text that came. Under a plain
   ``generate(streamer=...)`` the library tells no one when it raises: use ``timeout`` there.
 - A timeout says what it waited for; it is a ``queue.Empty`` and a ``TimeoutError``.
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,6 +50,9 @@ class TextIteratorStreamer(QueueStreamer):
     timeout : float, optional
         Seconds to wait for the next text before :class:`StreamTimeoutError`; None waits without limit. The iterator
         can be used again after it.
+    stop_strings : sequence of str
+        Generated text is given up to the first of them, and nothing of it: what may yet become one waits. Ends no
+        generation.
     **decode_kwargs
         As for ``tokenizer.decode``.
 
@@ -65,9 +69,11 @@ class TextIteratorStreamer(QueueStreamer):
         tokenizer: PreTrainedTokenizerBase,
         skip_prompt: bool = False,
         timeout: float | None = None,
+        *,
+        stop_strings: Sequence[str] = (),
         **decode_kwargs: Any,
     ) -> None:
-        super().__init__(tokenizer, skip_prompt, timeout, **decode_kwargs)
+        super().__init__(tokenizer, skip_prompt, timeout, stop_strings=stop_strings, **decode_kwargs)
         self.text_queue: queue.Queue[Item] = queue.Queue()
 
     def __iter__(self) -> Iterator[str]:
@@ -132,7 +138,7 @@ class AsyncTextIteratorStreamer(QueueStreamer):
 
     Parameters
     ----------
-    tokenizer, skip_prompt, timeout, **decode_kwargs
+    tokenizer, skip_prompt, timeout, stop_strings, **decode_kwargs
         As for :class:`TextIteratorStreamer`.
 
     Raises
@@ -153,9 +159,11 @@ class AsyncTextIteratorStreamer(QueueStreamer):
         tokenizer: PreTrainedTokenizerBase,
         skip_prompt: bool = False,
         timeout: float | None = None,
+        *,
+        stop_strings: Sequence[str] = (),
         **decode_kwargs: Any,
     ) -> None:
-        super().__init__(tokenizer, skip_prompt, timeout, **decode_kwargs)
+        super().__init__(tokenizer, skip_prompt, timeout, stop_strings=stop_strings, **decode_kwargs)
         self.text_queue: asyncio.Queue[Item] = asyncio.Queue()
         self.loop = asyncio.get_running_loop()
 

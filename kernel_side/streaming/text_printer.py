@@ -5,6 +5,7 @@ It decides what text goes where and when; how ids become text is in ``text_rows`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,8 +36,16 @@ class TextStreamer(StepStreamer, BaseStreamer):
         Or a processor that has one.
     skip_prompt : bool
         Whether the prompt is left out.
+    stop_strings : sequence of str
+        Generated text is given up to the first of them, and nothing of it: what may yet become one waits. Ends no
+        generation.
     **decode_kwargs
         As for ``tokenizer.decode``: ``skip_special_tokens``, ``clean_up_tokenization_spaces``, ...
+
+    Raises
+    ------
+    ValueError
+        For an empty stop string.
 
     Notes
     -----
@@ -48,7 +57,18 @@ class TextStreamer(StepStreamer, BaseStreamer):
     >>> model.generate(**inputs, streamer=TextStreamer(tokenizer, skip_prompt=True))  # doctest: +SKIP
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, skip_prompt: bool = False, **decode_kwargs: Any) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        skip_prompt: bool = False,
+        *,
+        stop_strings: Sequence[str] = (),
+        **decode_kwargs: Any,
+    ) -> None:
+        self.stop_strings = (stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings)
+        if not all(self.stop_strings):
+            msg = f"stop_strings is {stop_strings!r}; give texts that are not empty"
+            raise ValueError(msg)
         self.tokenizer = tokenizer
         self.skip_prompt = skip_prompt
         self.decode_kwargs = decode_kwargs
@@ -164,7 +184,10 @@ class TextStreamer(StepStreamer, BaseStreamer):
         tokenizer = inner if isinstance(inner, PreTrainedTokenizerBase) else self.tokenizer
         kwargs = {"clean_up_tokenization_spaces": None, **self.decode_kwargs}
         return Rows(
-            [Detokenizer(tokenizer, **kwargs) for _ in range(count)], tokenizer.pad_token_id, tokenizer.eos_token_id
+            [Detokenizer(tokenizer, **kwargs) for _ in range(count)],
+            tokenizer.pad_token_id,
+            tokenizer.eos_token_id,
+            self.stop_strings,
         )
 
 

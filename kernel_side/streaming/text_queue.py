@@ -6,6 +6,7 @@ Waiting itself, in a thread or in a coroutine, is in ``text``.
 from __future__ import annotations
 
 import queue
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -42,9 +43,15 @@ class QueueStreamer(TextStreamer):
     """What both iterators share: a queue that is ended by `stop_signal` or a failure, and read once."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, skip_prompt: bool, timeout: float | None, **decode_kwargs: Any
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        skip_prompt: bool,
+        timeout: float | None,
+        *,
+        stop_strings: Sequence[str] = (),
+        **decode_kwargs: Any,
     ) -> None:
-        super().__init__(tokenizer, skip_prompt, **decode_kwargs)
+        super().__init__(tokenizer, skip_prompt, stop_strings=stop_strings, **decode_kwargs)
         self.timeout = timeout
         self.stop_signal: str | None = None
         self._closed = False

@@ -1,7 +1,7 @@
 """The text of each row of a generation, from whatever a streamer is handed: step outputs, or bare ids.
 
-Keeps one incremental detokenizer a row and leaves padding out. Where the text goes is the streamers' matter, see
-``text``.
+Keeps one incremental detokenizer a row, leaves padding out, and holds stop strings back. Where the text goes is the
+streamers' matter, see ``text``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..record.detokenize import Detokenizer
 from .assisted_outputs import AssistedStepOutput
 from .beam_outputs import BeamResult
 from .outputs import PromptOutput, StepOutput
+from .text_before_stop import TextBeforeStop
 
 __all__ = ["Rows"]
 
@@ -30,15 +31,25 @@ class Rows:
         The tokenizer's padding.
     eos_id : int or None
         The tokenizer's end of sequence, with which ``generate`` pads when a model has no padding.
+    stop_strings : sequence of str
+        Generated text ends before the first of them, in each row. One that begins in the prompt is none.
     """
 
-    def __init__(self, detokenizers: Sequence[Detokenizer], pad_id: int | None, eos_id: int | None) -> None:
+    def __init__(
+        self,
+        detokenizers: Sequence[Detokenizer],
+        pad_id: int | None,
+        eos_id: int | None,
+        stop_strings: Sequence[str] = (),
+    ) -> None:
         self.count = count = len(detokenizers)
         self._detokenizers = detokenizers
         self._pad_id = pad_id
         self._eos_id = eos_id
         self._held: list[list[int]] = [[] for _ in range(count)]  # may be padding of a finished row
         self._ended_by_special = [False] * count
+        self._before_stop = [TextBeforeStop(stop_strings) for _ in range(count)]
+        self._begun = [False] * count  # whether the prompt ends within a character
 
     def prompt(self, prompt: PromptOutput | list[list[int]]) -> list[str]:
         """Return the prompt's text of each row, without padding as far as that is known.
@@ -55,21 +66,23 @@ class Rows:
                 ]
         else:
             rows = prompt if self.count == 1 else [self._without_left_padding(row) for row in prompt]
-        return [self._push(row, tokens) for row, tokens in enumerate(rows)]
+        texts = [self._push(row, tokens) for row, tokens in enumerate(rows)]
+        self._begun = [bool(self._detokenizers[row].tail()) for row in range(self.count)]
+        return texts
 
     def step(self, output: StepOutput | AssistedStepOutput) -> list[str]:
         """Return each row's text of a step; ``""`` for rows that had finished before."""
         if isinstance(output, AssistedStepOutput):
-            return [self._push(0, output.tokens[0].tolist())]
+            return [self._generated(0, output.tokens[0].tolist())]
         active = output.active.tolist()
         tokens = _as_rows(output.tokens, self.count)
-        return [self._push(row, tokens[row]) if active[row] else "" for row in range(self.count)]
+        return [self._generated(row, tokens[row]) if active[row] else "" for row in range(self.count)]
 
     def result(self, output: BeamResult) -> list[str]:
         """Return each row's text of what a beam search chose, without the prompt."""
         rows = output.sequences[:, output.prompt_length :].tolist()
         return [
-            self._push(row, tokens[:length])
+            self._generated(row, tokens[:length])
             for row, (tokens, length) in enumerate(zip(rows, output.lengths.tolist(), strict=True))
         ]
 
@@ -82,11 +95,21 @@ class Rows:
         rows = _as_rows(value, self.count)
         if self.count > 1:
             rows = [self._hold_padding(row, tokens) for row, tokens in enumerate(rows)]
-        return [self._push(row, tokens) for row, tokens in enumerate(rows)]
+        return [self._generated(row, tokens) for row, tokens in enumerate(rows)]
 
     def tail(self, row: int) -> str:
-        """Return what a row's last, unfinished character decodes to."""
-        return self._detokenizers[row].tail()
+        """Return the end of a row's text: what was held back, and what its unfinished character decodes to. Once."""
+        before = self._before_stop[row]
+        return self._let_through(row, self._detokenizers[row].tail()) + before.end()
+
+    def _generated(self, row: int, tokens: Iterable[int]) -> str:
+        return self._let_through(row, self._push(row, tokens))
+
+    def _let_through(self, row: int, text: str) -> str:
+        begun = ""
+        if self._begun[row] and text:  # a character that the prompt began
+            begun, text, self._begun[row] = text[0], text[1:], False
+        return begun + self._before_stop[row].push(text)
 
     def _push(self, row: int, tokens: Iterable[int]) -> str:
         push = self._detokenizers[row].push
