@@ -67,6 +67,12 @@ def test_text_is_cut_before_the_first_stop_string_whatever_the_pieces(text, stri
     assert before.push("more") == ("" if before.found else "more")
 
 
+@pytest.mark.parametrize("strings", [["abc", "b"], ["b", "abc"]])
+def test_of_several_strings_the_one_that_is_complete_first_counts(strings) -> None:
+    assert TextBeforeStop(strings).push("xabcd") == "xa"  # as for the pieces "xab" and "cd"
+    assert TextBeforeStop(["bc", "abc", "c"]).push("xabcd") == "x"
+
+
 @given(TEXTS, STRINGS, st.data())
 def test_streamed_text_is_cut_before_the_first_stop_string_whatever_the_tokens(text, strings, data) -> None:
     ids, at = [], 0
