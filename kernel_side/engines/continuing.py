@@ -20,7 +20,7 @@ from .inputs import render
 
 __all__ = ["ids_behind", "next_turn"]
 
-_ANCHOR = "\n"
+_ANCHORS = ("\n", ",", ".", "a")
 """What a text is put behind where its tokenizer would add a space to the beginning of every text."""
 
 
@@ -41,9 +41,11 @@ def ids_behind(tokenizer: PreTrainedTokenizerBase, before: Sequence[int], text: 
         Of the ways to write the text that the tokenizer offers the one that decodes to it here.
     """
     plain = _encode(tokenizer, text)
-    anchor, anchored = _encode(tokenizer, _ANCHOR), _encode(tokenizer, _ANCHOR + text)
-    ways = [plain, anchored[len(anchor) :]] if anchored[: len(anchor)] == anchor else [plain]
-    return next((ids for ids in ways if _added(tokenizer, before, ids).endswith(text)), plain)
+    ways = (plain, *(_behind_anchor(tokenizer, anchor, text) for anchor in _ANCHORS))
+    # What is unfinished before it comes out with it, as U+FFFD.
+    wanted = text.lstrip("\ufffd")
+    right = (ids for ids in ways if ids and _added(tokenizer, before, ids).lstrip("\ufffd") == wanted)
+    return next(right, plain)
 
 
 def next_turn(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[Token], messages: Prompt) -> tuple[int, list[int]]:
@@ -85,6 +87,12 @@ def next_turn(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[Token], messa
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
     encoded: Any = tokenizer(text, add_special_tokens=False)
     return list(encoded["input_ids"])
+
+
+def _behind_anchor(tokenizer: PreTrainedTokenizerBase, anchor: str, text: str) -> list[int]:
+    """Return the ids that a text has behind another one; none where the two share a token."""
+    alone, together = _encode(tokenizer, anchor), _encode(tokenizer, anchor + text)
+    return together[len(alone) :] if together[: len(alone)] == alone else []
 
 
 def _added(tokenizer: PreTrainedTokenizerBase, before: Sequence[int], ids: Sequence[int]) -> str:

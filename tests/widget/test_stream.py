@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_front_end import FakeFrontEnd
-from fake_rows import make_choice, make_round, make_step, make_token, wire_rows, wire_table
+from fake_rows import make_choice, make_round, make_segment, make_step, make_token, wire_rows, wire_table
 from genscope.kernel_side.record.record import Record
 from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import Request
@@ -19,6 +19,7 @@ MAKE = {
     "rounds": lambda at: make_round(at, at, 3, at % 4),
     "beams": make_step,
     "choices": lambda at: make_choice(at, 0, at - 1),
+    "segments": make_segment,
 }
 
 

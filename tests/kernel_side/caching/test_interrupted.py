@@ -29,12 +29,12 @@ def parity(model, prefixes, prompt, **kwargs):
     return warm.lease.reused
 
 
-def test_after_200_random_cancels_everything_that_is_known_is_right():
+def test_after_1000_random_cancels_everything_that_is_known_is_right():
     model = view_of(model_of("gemma3"))
     prefixes = PrefixCache(40_000)  # some are evicted on the way
     draw = random.Random(0)
     stopped = 0
-    for _ in range(200):
+    for _ in range(1000):
         left = draw.randrange(9)
 
         def stop():
@@ -47,7 +47,7 @@ def test_after_200_random_cancels_everything_that_is_known_is_right():
             draw.randrange(3, 300) for _ in range(draw.randrange(2))
         ]
         run(model, [prompt], prefixes, new=8, stop=stop, **draw.choice(WAYS))
-    assert stopped > 100
+    assert stopped > 500
     assert prefixes.stats().pinned == 0
     assert sum(parity(model, prefixes, prompt) for prompt in PROMPTS) > 20
     assert sum(parity(model, prefixes, prompt, prompt_lookup_num_tokens=2) for prompt in PROMPTS) > 20
