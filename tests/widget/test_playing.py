@@ -41,8 +41,10 @@ def test_a_played_run_is_shown_live(made, model):
 
 def test_options_of_the_environment_are_no_settings(made, model):
     scope = made(model, tiny_tokenizer(), max_new_tokens=3)
+    front = Heard(scope)
     run = scope.play("the cat", max_turns=1, max_length=6, strategy="beam", num_beams=2, tool_timeout=5.0)
     scope.wait()
+    assert front.begin["beams"] is None, "no search is recorded, so there is no tree of one"
     assert len(run.record) == 6
     assert run.whys == ("max_length",)
     assert scope.settings["strategy"] == "beam"
@@ -51,6 +53,20 @@ def test_options_of_the_environment_are_no_settings(made, model):
     with pytest.raises(ValueError, match="max_turns=0"):
         scope.play("x", max_turns=0)
     assert scope.runs == [run]
+
+
+def test_what_a_turn_reuses_is_told(made, model):
+    scope = made(model, tiny_tokenizer(), max_new_tokens=3, prefix_cache=2**24)
+    front = Heard(scope)
+    for reused in (0, None):
+        run = scope.play(["the cat and the hat"], tools=[say])
+        scope.wait()
+        known = len(run.record) - 4 if reused is None else reused
+        assert [row["reused"] for row in front.tables["segments"] if row["kind"] == "model"] == [known]
+        assert front.end["status"]["reuse"]["reused"] == known
+        assert [row["cached"] for row in front.rows()][:known] == [1] * known
+    assert scope.generate("the cat and the hat", prefix_cache=False).wait().status().reuse is None
+    assert scope.tree[1]["kind"] == "environment"
 
 
 def test_a_played_run_is_stopped_while_a_tool_works(made, model, monkeypatch):

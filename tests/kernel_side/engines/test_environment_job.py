@@ -190,6 +190,8 @@ def test_every_strategy_plays(strategy: str, settings: dict[str, Any]) -> None:
     assert [one.turns for one in run.output[-1]] == [3, 2][: len(prompts)]
     generated = [token for lane in run.lanes for token in lane.record if token.origin == "generated"]
     assert all(token.raw_logprob is not None and token.seconds is not None for token in generated)
+    # The values of contrastive search are no distribution.
+    assert {token.logprob is None for token in generated} == {strategy == "contrastive"}
     assert (len(run.recording.beams), len(run.recording.choices)) == (0, 0)
     rounds = run.recording.rounds
     assert sum(one.accepted + one.bonus for one in rounds) == (len(generated) if drafts else 0)

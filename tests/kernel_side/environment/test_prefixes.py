@@ -212,6 +212,32 @@ def test_a_stopped_turn_is_kept_and_a_failed_one_leaves_what_was_computed() -> N
     assert again.reuses[0].reused == len(ids_of("another one")) - 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "generation"),
+    [
+        ("llama", {}),
+        ("gemma3", {"cache_implementation": "static"}),
+        ("gemma3", {"prompt_lookup_num_tokens": 3}),
+        ("llama", {"num_beams": 2}),
+    ],
+)
+def test_runs_that_are_stopped_anywhere_leave_a_right_cache(kind: str, generation) -> None:
+    prefixes, model = PrefixCache(2**24), tiny_model(kind)
+    queries = ["a prompt"] if "prompt_lookup_num_tokens" in generation else list(SCRIPTS)
+    options = {"generation": says(SCRIPTS, **generation), "keep_logits": False}
+    *_, cold = made(model, use_cache=False, **options).run(queries)
+    for most in range(1, 45, 4):
+        steps = []
+        watch = lambda _, steps=steps: OutputStreamer(steps.append, fields=())  # noqa: E731
+        stop = lambda steps=steps, most=most: len(steps) >= most  # noqa: E731
+        made(model, prefix_cache=prefixes, watch=watch, stop=stop, **options).run(queries)
+        *_, warm = made(model, prefix_cache=prefixes, **options).run(queries)
+        assert [one.tokens.tolist() for one in cold] == [one.tokens.tolist() for one in warm]
+        assert prefixes.stats().pinned == 0
+        if most % 8 == 1:
+            prefixes.clear()
+
+
 def recurrent():
     return seeded(
         lambda: FalconMambaForCausalLM(
