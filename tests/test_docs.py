@@ -21,7 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 STRATEGIES = sorted((DOCS / "strategies").glob("*.md"))
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-RUN = [*STRATEGIES, *(DOCS / f"{name}.md" for name in ("environment", "lanes", "looks", "record"))]
+RUN = [
+    *STRATEGIES,
+    *(DOCS / f"{name}.md" for name in ("branches", "environment", "lanes", "looks", "prefix_cache", "record")),
+]
 """Pages whose examples run as they stand; elsewhere they are excerpts."""
 HEADINGS = ["Example", "In a script", "Settings", "What the scope shows", "What it costs", "What it does not go with"]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
