@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedTokenizerFast
 
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.engines.environment_engine import EnvironmentEngine
@@ -17,7 +18,7 @@ from genscope.kernel_side.environment.environment import TextEnvironment
 from genscope.kernel_side.record.export import recording_from_json
 from genscope.kernel_side.request import Request, SettingsError
 from genscope.kernel_side.run import Run
-from scripted import TOKENIZER, ids_of, turn
+from scripted import TOKENIZER, ids_of, says, turn
 from tiny import tiny_model
 
 SCRIPTS = {
@@ -33,8 +34,6 @@ class Scripted(EnvironmentEngine):
     scripts: Any = SCRIPTS
 
     def make_environment(self, request, plan, **hooks) -> TextEnvironment:
-        from scripted import says
-
         environment = super().make_environment(request, plan, **hooks)
         environment.generation_kwargs |= {"logits_processor": says(self.scripts)["logits_processor"]}
         return environment
@@ -377,6 +376,44 @@ def test_what_does_not_go_with_an_environment_is_refused(settings: dict[str, Any
 def test_conversations_need_the_chat_template() -> None:
     with pytest.raises(SettingsError, match="through the chat template, and the tools are called in tags"):
         Run(engine_of(), request_of([[{"role": "user", "content": "x"}]]))
+
+
+CHAT = """{% if tools %}[tools]{{ tools | tojson }}<eos>{% endif %}{% for m in messages %}[{{ m.role }}]{{ m.content }}<eos>\
+{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def test_conversations_and_calls_of_the_models_own_format() -> None:
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=TOKENIZER.backend_tokenizer, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>"
+    )
+    tokenizer.chat_template = CHAT
+    model = tiny_model("llama", "sdpa")
+    model.config.max_position_embeddings = 4096  # descriptions of tools are long in bytes
+    inner = InProcessEngine(model, tokenizer, prefix_cache=PrefixCache(2**26))
+    engine = EnvironmentEngine(inner, {"Say": lambda query: "w" * int(query)}, tool_format="chat", prompt="Be brief.")
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    begun = engine.prepare(request_of([messages]))._histories[0].text
+    call = '<tool_call>{"name": "Say", "arguments": {"query": "2"}}</tool_call>'
+    script = {begun: [turn(call, free=2, eos=True), turn("done", eos=True)]}
+    make = engine.make_environment
+
+    def scripted(*args, **hooks):
+        environment = make(*args, **hooks)
+        environment.generation_kwargs |= {**says(script, "[assistant]")}
+        return environment
+
+    engine.make_environment = scripted
+    run = Run(engine, request_of([messages], max_new_tokens=200)).wait(60)
+    assert "[system]Be brief.<eos>[user]a<eos>[assistant]b<eos>[user]c<eos>[assistant]" in begun
+    rows = run.recording.segments[:]
+    assert [row.kind for row in rows] == ["prompt", "model", "tool", "model", "end", "reward"]
+    assert [row.text for row in rows][-4:] == ["Say", None, "eos", None]
+    assert "[tool]ww<eos>[assistant]" in "".join(token.text for token in run.record[rows[2].start : rows[2].stop])
+    assert rows[3].reused == rows[1].stop - 1
 
 
 def test_a_branch_off_an_environment_goes_on_without_tools() -> None:
