@@ -66,7 +66,7 @@ export function outcomeTexts({ end, reward }) {
     texts.push(end === "" ? "ended" : `ended: ${end}`);
   }
   if (reward !== null) {
-    texts.push(`reward ${Number.isInteger(reward) ? reward : Number(reward.toPrecision(3))}`);
+    texts.push(`reward ${String(Number(reward.toPrecision(3))).replace("-", "−")}`);
   }
   return texts;
 }
