@@ -29,7 +29,7 @@ export function branchingAt(session, pick) {
     return null;
   }
   return {
-    obstacle: session.obstacle ?? (isChosen(session, pick) ? null : "Pin a token first: this one changes with the run"),
+    obstacle: session.obstacle ?? (isChosen(session, pick) ? null : "Pin a token first"),
     go: (position, given) => onward.branch(pick.track, position, given),
     text: onward.branchText,
     type: (text) => onward.type("branchText", text),

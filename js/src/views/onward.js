@@ -42,9 +42,12 @@ const obstacleTo = (session) => session.obstacle ?? (session.living ? "The run i
  * @param {import("../onward.js").Asked} what
  */
 export function problems(session, what) {
-  return session.onward
-    .problems(what)
-    .map(({ message, way_out }) => html`<p class="gs-problem" role="alert"><b>${message}</b> ${way_out}</p>`);
+  const fields = session.draft.strategy?.fields ?? [];
+  return session.onward.problems(what).map(({ field, message, way_out }) => {
+    // Of a setting, which is told beside its control as well.
+    const title = fields.find(({ name }) => name === field)?.title;
+    return html`<p class="gs-problem" role="alert"><b>${title === undefined ? "" : `${title}: `}${message}</b> ${way_out}</p>`;
+  });
 }
 
 /**

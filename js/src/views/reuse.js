@@ -65,7 +65,7 @@ function known(state, reuse) {
     ${
       hit
         ? html`<p><b>${amountText(reuse)}</b>${savedText(reuse)}</p>
-          <p class="gs-quiet">${reuse.end.kind === "whole" ? "" : "no more of it: "}${reason}</p>`
+          <p class="gs-quiet">${reuse.end.kind === "whole" ? "" : "no more: "}${reason}</p>`
         : html`<p><b>nothing reused</b>: ${reason}</p>`
     }
     ${reuse.verified ? verified(reuse.verified) : waits ? html`<p class="gs-quiet">verifying: the prompt is read without the cache, too…</p>` : nothing}`;
@@ -96,8 +96,8 @@ function reasonOf({ kind, position, asked, cached, message }) {
     return message;
   }
   const more = cached.length - KNOWN_MAX;
-  return html`at token ${whole(position)} it has <code>${literal(asked)}</code>, known is
-    ${cached.slice(0, KNOWN_MAX).map((text, i) => html`${i > 0 ? " or " : ""}<code>${literal(text)}</code>`)}${more > 0 ? ` or ${more} more` : ""}`;
+  const known = cached.slice(0, KNOWN_MAX).map((text, i) => html`${i > 0 ? " or " : ""}<code>${literal(text)}</code>`);
+  return html`at token ${whole(position)} the prompt has <code>${literal(asked)}</code>, where ${known}${more > 0 ? ` or ${more} more` : ""} is known`;
 }
 
 /** @param {import("../wire.js").WireVerified} verified */

@@ -1,6 +1,7 @@
 // The runs of a scope, a row each, in the tree that branches and replies make of them. Arrow keys walk it, Enter or a
 // click shows a run. Draws only; the rows: ../runtree.js.
 import { html, nothing, render } from "lit-html";
+import { guard } from "lit-html/directives/guard.js";
 import { ref } from "lit-html/directives/ref.js";
 import { oneLine, whole } from "../format.js";
 import { rowsOfTree } from "../runtree.js";
@@ -14,26 +15,30 @@ import { rowsOfTree } from "../runtree.js";
  * @param {Session} session
  */
 export function drawRuns(element, session) {
-  const rows = rowsOfTree(session.tree);
-  element.hidden = rows.length < 2;
-  if (rows.length < 2) {
-    render(nothing, element);
-    return;
-  }
+  const { tree } = session;
   const shown = session.state.run;
+  element.hidden = tree.length < 2;
+  // Many rows, and a frame a token while a run lives: they are made when they are others.
+  render(tree.length < 2 ? nothing : guard([tree, shown], () => rowsDrawn(session, tree, shown)), element);
+}
+
+/**
+ * @param {Session} session
+ * @param {TreeRun[]} tree
+ * @param {string | null} shown
+ */
+function rowsDrawn(session, tree, shown) {
+  const rows = rowsOfTree(tree);
   // One of them can be reached with Tab: the one that is shown.
   const reachable = Math.max(
     0,
     rows.findIndex(({ run }) => run.id === shown),
   );
-  render(
-    html`<h3>Runs <span>${whole(rows.length)}</span></h3>
-      <div class="gs-tree" role="tree" aria-label="Runs" @keydown=${(/** @type {KeyboardEvent} */ event) => walk(event, rows, session)}
-        ${ref((tree) => bringIntoSight(tree, shown))}>
-        ${rows.map((row, at) => item(row, at === reachable, row.run.id === shown, session))}
-      </div>`,
-    element,
-  );
+  return html`<h3>Runs <span>${whole(rows.length)}</span></h3>
+    <div class="gs-tree" role="tree" aria-label="Runs" @keydown=${(/** @type {KeyboardEvent} */ event) => walk(event, rows, session)}
+      ${ref((list) => bringIntoSight(list, shown))}>
+      ${rows.map((row, at) => item(row, at === reachable, row.run.id === shown, session))}
+    </div>`;
 }
 
 /**
