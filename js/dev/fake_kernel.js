@@ -23,6 +23,7 @@ export function status(change = {}) {
     queue_ahead: 0,
     observation_share: null,
     drafts: null,
+    reuse: null,
     ...change,
   };
 }
@@ -32,7 +33,7 @@ export function status(change = {}) {
  * @param {Partial<import("../src/wire.js").Counts>} [tables]
  * @returns {import("../src/wire.js").Counts}
  */
-export const counts = (tracks, tables) => ({ tracks, rounds: 0, beams: 0, choices: 0, ...tables });
+export const counts = (tracks, tables) => ({ tracks, rounds: 0, beams: 0, choices: 0, segments: 0, ...tables });
 
 /** Cuts the rows of one track into data frames, each text sent once. */
 export class FakeTrack {
@@ -96,6 +97,7 @@ export class FakeTrack {
         entropy: rows.map((row) => row.entropy ?? null),
         rank: rows.map((row) => row.rank ?? null),
         seconds: rows.map((row) => row.seconds ?? null),
+        cached: rows.map((row) => row.cached ?? null),
         alt_n: rows.map((row) => row.alternatives?.length ?? 0),
         alt_id: alternatives.map((one) => one.id),
         alt_text: alternatives.map((one) => index(one.text)),
@@ -117,6 +119,9 @@ export class FakeTrack {
  * @property {import("../src/wire.js").WireRound[]} [rounds]
  * @property {import("../src/wire.js").WireBeamStep[]} [steps]
  * @property {import("../src/wire.js").WireBeamChoice[]} [choices]
+ * @property {import("../src/wire.js").WireSegment[]} [segments]
+ * @property {import("../src/wire.js").WireBranch | null} [branch]
+ * @property {boolean} [environment]
  */
 
 export class FakeRun {
@@ -155,13 +160,15 @@ export class FakeRun {
    * @returns {import("../src/wire.js").Begin}
    */
   begin(promptTokens, settings = {}) {
-    const { lanes = [{}], beams = null, observed = [] } = this.about;
+    const { lanes = [{}], beams = null, branch = null, environment = false, observed = [] } = this.about;
     return {
       kind: "begin",
       run: this.run,
       lanes: lanes.map((lane, i) => ({ prompt: i, sequence: 0, prompt_tokens: promptTokens, source: null, ...lane })),
       tracks: this.tracks.length,
       beams,
+      branch,
+      environment,
       observed,
       settings,
       status: status({ state: "prefilling" }),
@@ -170,22 +177,23 @@ export class FakeRun {
 
   /** @returns {import("../src/wire.js").Counts} */
   get counts() {
-    const { rounds = [], steps = [], choices = [] } = this.about;
+    const { rounds = [], steps = [], choices = [], segments = [] } = this.about;
     return counts(
       this.tracks.map(({ rows }) => rows.length),
-      { rounds: rounds.length, beams: steps.length, choices: choices.length },
+      { rounds: rounds.length, beams: steps.length, choices: choices.length, segments: segments.length },
     );
   }
 
   /**
-   * @param {"rounds" | "beams" | "choices"} table
+   * @param {import("../src/store.js").TableName} table
    * @param {number} from
    * @param {number} to
    * @param {Partial<Status>} [change]
    * @returns {import("../src/store.js").Rows}
    */
   table(table, from, to, change) {
-    const rows = { rounds: this.about.rounds, beams: this.about.steps, choices: this.about.choices }[table] ?? [];
+    const { rounds, steps: beams, choices, segments } = this.about;
+    const rows = { rounds, beams, choices, segments }[table] ?? [];
     const message = {
       kind: "rows",
       run: this.run,

@@ -92,7 +92,8 @@ const DEFAULTS = {
   measure: "probability",
   whitespace: false,
   status: { phase: "ready", text: "", progress: null },
-  about: { model: "fake", chat: false, context: null },
+  about: { model: "fake", chat: false, context: null, prefix_cache: null },
   state: "idle",
+  tree: [],
   static_class: "",
 };

@@ -12,6 +12,7 @@
  * @property {number | null} [entropy]
  * @property {number | null} [rank]
  * @property {number | null} [seconds]
+ * @property {number | null} [cached] 1 hit, 0 computed.
  * @property {number} [id]
  * @property {{ text: string, raw: number, processed: number | null, id: number }[]} [alternatives]
  */

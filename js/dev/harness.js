@@ -1,8 +1,9 @@
 // The widget on a page of its own, fed by a fake kernel. Options in the address: theme=light|dark, width=700,
-// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js, n=50000 (for bulk),
-// measure=..., marks=1.
+// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js and cache_scenes.js,
+// n=50000 (for bulk), measure=..., marks=1.
 import widget from "../src/widget.js";
 import { mountBeams } from "./beam_scene.js";
+import * as cacheScenes from "./cache_scenes.js";
 import { believableRun, counts, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
@@ -30,6 +31,7 @@ const model = new FakeModel({
     context: 8192,
     unavailable: { assisted: "no assistant was given" },
     costs: null,
+    prefix_cache: 1_000_000_000,
   },
   status:
     scene === "loading"
@@ -152,8 +154,9 @@ if (scene.startsWith("beam")) {
 } else {
   await initialize?.(props);
   await render?.({ ...props, el: host });
-  if (Object.hasOwn(strategyScenes, scene)) {
-    /** @type {Record<string, any>} */ (strategyScenes)[scene](model);
+  const played = /** @type {Record<string, any>} */ ({ ...strategyScenes, ...cacheScenes })[scene];
+  if (typeof played === "function") {
+    played(model);
   } else {
     scenes[scene]?.();
   }

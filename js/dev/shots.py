@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).parent.parent.parent
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 SCENES = ["running", "finished", "problems", "chat", "loading", "failed", "gone", "idle"]
 SCENES += ["batch", "sequences", "encoder", "drafts", "attention", "lens", "form"]
+SCENES += ["hits", "verified", "miss", "disagrees", "tree", "reply", "environment", "environment_live", "uncached"]
 WIDTHS = (420, 700, 868, 1200)
 
 # Two frames after a change its paint is done.
@@ -52,6 +53,14 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def act(page: Page, scene: str) -> None:
     """Do what a person would do in a scene."""
+    if scene == "tree":
+        page.locator(".gs-t:not(.gs-in)").nth(4).click()
+        page.locator(".gs-branching input").fill(" dog")
+        page.locator(".gs-candidate").nth(1).hover()
+    if scene in ("hits", "verified"):
+        page.locator(".gs-in").nth(7).click()
+    if scene == "reply":
+        page.locator(".gs-reply textarea").fill("Now make it count letters.\nPlease.")
     if scene in ("finished", "drafts", "encoder", "batch", "attention", "lens"):
         nth = 9 if scene != "attention" else 70
         page.locator("[data-kind=lane] .gs-t:not(.gs-in)").nth(nth).click()

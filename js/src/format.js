@@ -76,6 +76,26 @@ export function shareText(share) {
   return share === null || share === undefined ? UNKNOWN : `${(100 * share).toFixed(1)}${THIN}%`;
 }
 
+const SIZES = ["bytes", "kB", "MB", "GB", "TB"];
+
+/**
+ * @param {Maybe} bytes
+ * @returns {string} "9.2 MB", of 1000 each.
+ */
+export function sizeText(bytes) {
+  if (bytes === null || bytes === undefined) {
+    return UNKNOWN;
+  }
+  let value = bytes;
+  let unit = 0;
+  // What would be written as 1000 is one of the next unit.
+  while (value >= 999.5 && unit < SIZES.length - 1) {
+    value /= 1000;
+    unit += 1;
+  }
+  return `${unit === 0 || value >= 99.95 ? Math.round(value) : value.toFixed(1)}${THIN}${SIZES[unit]}`;
+}
+
 /** @type {Record<string, string>} */
 const MARKS = { " ": "·", "\n": "⏎", "\t": "→", "\r": "␍", "\u00a0": "⍽" };
 
@@ -104,6 +124,17 @@ export function literal(text) {
     const code = /** @type {number} */ (part.codePointAt(0)).toString(16);
     return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
   });
+}
+
+/**
+ * @param {string} text
+ * @returns {string} The text on one line, with marks for white space that could be overlooked: at its ends, and line ends.
+ */
+export function oneLine(text) {
+  return text
+    .replace(/^ +| +$/g, marks)
+    .replace(/[\n\r\t\u00a0]/g, marks)
+    .replace(UNSEEN, (part) => (EMOJI.test(part) ? part : "\ufffd"));
 }
 
 /**

@@ -2,10 +2,11 @@
 //
 // Bucket 0 is what a reader may skip (certain, first in rank, quick), bucket 15 what she should look at. Buckets are
 // absolute, never relative to the run: a token's bucket is final when it arrives, so that the page is append-only.
+// One measure is no scale but a category: its few buckets have a name each, and given tokens have it, not generated ones.
 
-/** @typedef {"probability" | "surprisal" | "entropy" | "rank" | "latency"} MeasureName */
+/** @typedef {"probability" | "surprisal" | "entropy" | "rank" | "latency" | "cache"} MeasureName */
 /** @typedef {"raw" | "processed"} Variant */
-/** @typedef {"raw_logprob" | "logprob" | "entropy" | "rank" | "seconds"} NumberColumn */
+/** @typedef {"raw_logprob" | "logprob" | "entropy" | "rank" | "seconds" | "cached"} NumberColumn */
 
 /**
  * One way to colour: a column of the record, a change of unit and the largest value of each bucket but the last.
@@ -13,7 +14,7 @@
  * @property {string} key One letter, part of the class names of tokens and legend.
  * @property {NumberColumn} column
  * @property {(value: number) => number} unit
- * @property {readonly number[]} upper 15 numbers, ascending.
+ * @property {readonly number[]} upper Ascending: 15 numbers, or of a category a number for each.
  */
 
 /**
@@ -22,7 +23,8 @@
  * @property {string} title
  * @property {string} explains
  * @property {Partial<Record<Variant, Scale>> & { raw: Scale }} scales By variant; `raw` alone if there is no choice.
- * @property {"doubt" | "spread" | "time"} palette
+ * @property {"doubt" | "spread" | "time" | "cache"} palette
+ * @property {readonly string[]} [categories] Name of each bucket, where these are no scale.
  * @property {readonly [string, string]} ends Labels of the two ends of the legend.
  * @property {Record<number, string>} ticks Label at the boundary after a bucket.
  */
@@ -96,11 +98,26 @@ export const MEASURES = {
     ends: ["0 ms", "more"],
     ticks: { 1: "2", 3: "5", 5: "10", 7: "20", 9: "50", 11: "100", 13: "500" },
   },
+  cache: {
+    name: "cache",
+    title: "Cache",
+    explains: "Whether the keys and values of a given token came from the prefix cache, or were computed.",
+    scales: { raw: { key: "c", column: "cached", unit: same, upper: [0, 1] } },
+    palette: "cache",
+    categories: ["computed", "hit"],
+    ends: ["computed", "hit"],
+    ticks: {},
+  },
 };
 
-/** Every scale, with its palette. */
-export const SCALES = Object.values(MEASURES).flatMap(({ scales, palette }) =>
-  Object.values(scales).map((scale) => ({ ...scale, palette })),
+/** Every scale, with its palette, how many buckets it has, and whether it is of given tokens. */
+export const SCALES = Object.values(MEASURES).flatMap(({ scales, palette, categories }) =>
+  Object.values(scales).map((scale) => ({
+    ...scale,
+    palette,
+    buckets: categories?.length ?? BUCKETS,
+    given: categories !== undefined,
+  })),
 );
 
 /**
@@ -123,7 +140,7 @@ export function scaleOf(measure, variant) {
 /**
  * @param {Scale} scale
  * @param {number | null | undefined} value As it stands in the record.
- * @returns {number | null} 0 to 15; null is unknown.
+ * @returns {number | null} 0 to 15, or of a category its place; null is unknown.
  */
 export function bucketOf(scale, value) {
   if (value === null || value === undefined) {

@@ -9,6 +9,7 @@ import { BUCKETS, SCALES } from "./measures.js";
 /** @typedef {[number, number, number]} Rgb Each 0 to 255. */
 /** @typedef {"light" | "dark"} Theme */
 /** @typedef {"doubt" | "spread" | "time"} PaletteName */
+/** @typedef {{ fill: string, ink: string }} Colour */
 
 /** Colour of the page behind tokens, and of text on it. @type {Record<Theme, { paper: string, ink: string }>} */
 export const PAGE = {
@@ -24,6 +25,13 @@ const RAMPS = {
   spread: { light: [interpolatePurples, 0.1, 0.95], dark: [interpolatePurples, 0.98, 0.18] },
   time: { light: [interpolateBuGn, 0.1, 0.92], dark: [interpolateBuGn, 0.98, 0.2] },
 };
+
+/**
+ * Grounds of categories by bucket: computed, hit. Amber and blue, one much darker than the other: told apart without
+ * colour vision too.
+ * @type {Record<Theme, string[]>}
+ */
+const CACHE = { light: ["#f2b04b", "#cfe2fb"], dark: ["#c47a12", "#1c4673"] };
 
 /**
  * @param {string} colour `#rrggbb` or `rgb(r, g, b)`.
@@ -66,7 +74,7 @@ export function contrast(one, other) {
 /**
  * @param {PaletteName} name
  * @param {Theme} theme
- * @returns {{ fill: string, ink: string }[]} One for each bucket.
+ * @returns {Colour[]} One for each bucket.
  */
 export function ramp(name, theme) {
   const { paper, ink } = PAGE[theme];
@@ -77,9 +85,26 @@ export function ramp(name, theme) {
     // The first steps are mixed with the page: the ramp leaves it without a jump.
     const share = Math.min(1, t * 2.6);
     const fill = hex(/** @type {Rgb} */ (parse(paper).map((base, i) => base + (full[i] - base) * share)));
-    const inks = [ink, "#ffffff", "#000000", PAGE.light.ink];
-    return { fill, ink: inks.find((candidate) => contrast(candidate, fill) >= MIN_CONTRAST) ?? ink };
+    return { fill, ink: inkOn(fill, ink) };
   });
+}
+
+/**
+ * @param {string} fill
+ * @param {string} ink Of the page.
+ * @returns {string} An ink that reads on it, the page's own where that does.
+ */
+function inkOn(fill, ink) {
+  const inks = [ink, "#ffffff", "#000000", PAGE.light.ink];
+  return inks.find((candidate) => contrast(candidate, fill) >= MIN_CONTRAST) ?? ink;
+}
+
+/**
+ * @param {Theme} theme
+ * @returns {Colour[]} One for each category of the cache.
+ */
+export function categories(theme) {
+  return CACHE[theme].map((fill) => ({ fill, ink: inkOn(fill, PAGE[theme].ink) }));
 }
 
 /**
@@ -90,18 +115,25 @@ export function paletteCss() {
   for (const theme of /** @type {Theme[]} */ (["light", "dark"])) {
     const { paper, ink } = PAGE[theme];
     const variables = Object.keys(RAMPS).flatMap((name) =>
-      ramp(/** @type {PaletteName} */ (name), theme).map(
-        (colour, bucket) => `--gs-${name}-${bucket}:${colour.fill};--gs-${name}-ink-${bucket}:${colour.ink}`,
-      ),
+      variablesOf(name, ramp(/** @type {PaletteName} */ (name), theme)),
     );
+    variables.push(...variablesOf("cache", categories(theme)));
     rules.push(`.genscope[data-theme=${theme}]{--gs-paper:${paper};--gs-ink:${ink};${variables.join(";")}}`);
   }
-  for (const { key, palette } of SCALES) {
-    for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
+  for (const { key, palette, buckets } of SCALES) {
+    for (let bucket = 0; bucket < buckets; bucket += 1) {
       const colours = `background-color:var(--gs-${palette}-${bucket});color:var(--gs-${palette}-ink-${bucket})`;
       rules.push(`.genscope [data-scale=${key}] .gs-${key}${bucket}{${colours}}`);
     }
     rules.push(`.genscope [data-scale=${key}] .gs-${key}x{background-image:var(--gs-hatch)}`);
   }
   return rules.join("\n");
+}
+
+/**
+ * @param {string} name
+ * @param {Colour[]} colours
+ */
+function variablesOf(name, colours) {
+  return colours.map(({ fill, ink }, bucket) => `--gs-${name}-${bucket}:${fill};--gs-${name}-ink-${bucket}:${ink}`);
 }

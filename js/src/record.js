@@ -25,6 +25,7 @@
  * @property {number | null} entropy
  * @property {number | null} rank
  * @property {number | null} seconds
+ * @property {boolean | null} cached Of a given token: whether its keys and values came from the prefix cache.
  * @property {number[]} group Positions of the tokens that make its character together; itself alone if one.
  * @property {Alternative[]} alternatives
  */
@@ -42,6 +43,7 @@ const BY_TOKEN = /** @type {const} */ ([
   "entropy",
   "rank",
   "seconds",
+  "cached",
   "alt_n",
 ]);
 
@@ -134,6 +136,7 @@ export class TokenRecord {
       return null;
     }
     const c = this.columns;
+    const cached = this.number("cached", index);
     return {
       index,
       id: c.id[index],
@@ -146,6 +149,7 @@ export class TokenRecord {
       entropy: this.number("entropy", index),
       rank: this.number("rank", index),
       seconds: this.number("seconds", index),
+      cached: cached === null ? null : cached === 1,
       group: this.group(index),
       alternatives: this.#alternatives(index),
     };

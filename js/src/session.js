@@ -4,25 +4,18 @@
 import { Connection, isLiving } from "./connection.js";
 import { Draft } from "./draft.js";
 import { Looks } from "./looks.js";
+import { Onward } from "./onward.js";
 import { kindOf, PromptKinds } from "./prompts.js";
+import { aboutOf, loadOf, treeOf } from "./traits.js";
 
 /** @typedef {import("@anywidget/types").AnyModel} Model */
 /** @typedef {import("./store.js").Change} Change */
 /** @typedef {import("./prompts.js").Prompt} Prompt */
 /** @typedef {import("./measures.js").Variant} Variant */
 /** @typedef {"alternatives" | "attention" | "lens"} Part */
-/** @typedef {{ phase: "loading" | "ready" | "error", text: string, progress: number | null }} LoadStatus */
-/**
- * @typedef {object} About
- * @property {string} model
- * @property {boolean} chat Whether there is a chat template.
- * @property {number | null} context
- * @property {Record<string, string>} unavailable Why a strategy cannot be used with this model, by its name.
- * @property {Record<string, string> | null} costs What a setting of observing costs; null until it was measured.
- */
 
 const PROMPT_DEBOUNCE_MS = 300;
-const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status", "about", "state"];
+const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status", "about", "state", "tree"];
 
 export class Session {
   /** Which distribution colours come from; a matter of the view, so not synced. @type {Variant} */
@@ -36,6 +29,7 @@ export class Session {
   connection;
   draft;
   looks;
+  onward = new Onward(this);
   /** The run that was asked to stop: a long step, or a prefill, goes on for a while. @type {string | null} */
   #stopping = null;
   #kinds = new PromptKinds();
@@ -62,7 +56,10 @@ export class Session {
       (look) => this.connection.send(look),
       () => this.refresh(),
     );
-    this.draft = new Draft(model, (settings) => this.connection.send({ kind: "settings", settings }));
+    this.draft = new Draft(model, (settings) => {
+      this.onward.asked = null;
+      this.connection.send({ kind: "settings", settings });
+    });
     for (const name of TRAITS) {
       const listener = () => this.#traitChanged(name);
       model.on(`change:${name}`, listener);
@@ -80,14 +77,12 @@ export class Session {
     return this.connection.state;
   }
 
-  /** @returns {LoadStatus} */
   get load() {
-    return { phase: "ready", text: "", progress: null, ...this.#model.get("status") };
+    return loadOf(this.#model);
   }
 
-  /** @returns {About} */
   get about() {
-    return { model: "", chat: false, context: null, unavailable: {}, costs: null, ...this.#model.get("about") };
+    return aboutOf(this.#model);
   }
 
   /** @returns {string} */
@@ -103,6 +98,10 @@ export class Session {
   /** @returns {string} */
   get staticClass() {
     return this.#model.get("static_class") ?? "";
+  }
+
+  get tree() {
+    return treeOf(this.#model);
   }
 
   get living() {
@@ -148,6 +147,9 @@ export class Session {
 
   /** @param {Readonly<Change> | null} change */
   #changed = (change) => {
+    if (change?.reset) {
+      this.onward.begun();
+    }
     if (change?.problems) {
       this.draft.answered(this.state.problems.length === 0);
     }
@@ -236,10 +238,20 @@ export class Session {
 
   generate() {
     if (this.obstacle === null) {
-      this.#savePendingPrompt();
-      this.draft.flush();
-      this.connection.send({ kind: "generate", prompt: this.prompt, settings: this.draft.values });
+      const settings = this.settle();
+      this.onward.asked = null;
+      this.connection.send({ kind: "generate", prompt: this.prompt, settings });
     }
+  }
+
+  /**
+   * A run is about to be asked for: what was edited a moment ago counts.
+   * @returns {Record<string, any>} The settings, which go out with it.
+   */
+  settle() {
+    this.#savePendingPrompt();
+    this.draft.flush();
+    return this.draft.values;
   }
 
   /** Start a run that is paused; Python takes its own prompt and settings, so those go first. */

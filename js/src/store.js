@@ -11,7 +11,7 @@ import { TokenRecord } from "./record.js";
 /** @typedef {import("./wire.js").Status} Status */
 /** @typedef {import("./wire.js").WireLane} WireLane */
 /** @typedef {import("./wire.js").WireProblem} WireProblem */
-/** @typedef {import("./wire.js").RoundRows | import("./wire.js").BeamRows | import("./wire.js").ChoiceRows} Rows */
+/** @typedef {Extract<BackMessage, { kind: "rows" }>} Rows */
 /** @typedef {Rows["table"]} TableName */
 
 /**
@@ -19,6 +19,7 @@ import { TokenRecord } from "./record.js";
  * @property {import("./wire.js").WireRound[]} rounds
  * @property {import("./wire.js").WireBeamStep[]} beams
  * @property {import("./wire.js").WireBeamChoice[]} choices
+ * @property {import("./wire.js").WireSegment[]} segments
  */
 
 /**
@@ -31,6 +32,8 @@ import { TokenRecord } from "./record.js";
  * @property {Tables} tables Grow in place, as the tracks.
  * @property {Counts} known Rows that the kernel is known to have.
  * @property {import("./wire.js").BeamShape | null} beams
+ * @property {import("./wire.js").WireBranch | null} branch
+ * @property {boolean} environment
  * @property {import("./wire.js").Begin["observed"]} observed
  * @property {Record<string, unknown> | null} settings
  * @property {Status | null} status
@@ -56,7 +59,7 @@ import { TokenRecord } from "./record.js";
  * @property {readonly Gap[]} pulls
  */
 
-export const TABLES = /** @type {const} */ (["rounds", "beams", "choices"]);
+export const TABLES = /** @type {const} */ (["rounds", "beams", "choices", "segments"]);
 
 /** @type {Readonly<Gap>} */
 export const EVERYTHING = { start: 0 };
@@ -68,9 +71,11 @@ export function emptyState() {
     past: new Set(),
     lanes: [],
     tracks: [],
-    tables: { rounds: [], beams: [], choices: [] },
-    known: { tracks: [], rounds: 0, beams: 0, choices: 0 },
+    tables: { rounds: [], beams: [], choices: [], segments: [] },
+    known: { tracks: [], rounds: 0, beams: 0, choices: 0, segments: 0 },
     beams: null,
+    branch: null,
+    environment: false,
     observed: [],
     settings: null,
     status: null,
@@ -138,8 +143,8 @@ export function reduce(state, message) {
  * @param {import("./wire.js").Begin} message
  */
 function begin(state, message) {
-  const { run, lanes, beams, observed, settings, status } = message;
-  const about = { run, lanes, beams, observed, settings, status };
+  const { run, lanes, beams, branch, environment, observed, settings, status } = message;
+  const about = { run, lanes, beams, branch, environment, observed, settings, status };
   if (run === state.run) {
     // The answer to a pull of everything: what is here stays, and the slices that follow overlap it.
     return { state: { ...state, ...about }, change: { ...NOTHING, status: true } };
@@ -148,6 +153,7 @@ function begin(state, message) {
   if (state.run !== null) {
     past.add(state.run);
   }
+  // An older run may be shown again.
   past.delete(run);
   const empty = emptyState();
   const tracks = Array.from({ length: message.tracks }, () => new TokenRecord());
@@ -234,6 +240,7 @@ function heard(state, message) {
     rounds: most("rounds"),
     beams: most("beams"),
     choices: most("choices"),
+    segments: most("segments"),
   });
   return { state: next, change: { ...change, pulls: gaps(next) } };
 }

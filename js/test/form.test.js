@@ -265,3 +265,32 @@ describe("Python's word", () => {
     expect(box.value).toBe("hot");
   });
 });
+
+describe("the prefix cache", () => {
+  const about = { model: "m", chat: false, context: null, prefix_cache: 1_000_000_000 };
+
+  test("is a group of its own, with its budget; checking counts while it is on", async () => {
+    const opened = await open({ about });
+    const group = opened.find("details[data-group=cache]");
+    expect(group.querySelector("summary")?.textContent?.replace(/\s+/g, " ").trim()).toBe("Prefix cache up to 1.0 GB");
+    const fields = () =>
+      [...group.querySelectorAll("[data-field]")].map((one) => /** @type {HTMLElement} */ (one).dataset.field);
+    expect(fields()).toEqual(["prefix_cache", "verify_cache"]);
+    /** @type {HTMLInputElement} */ (opened.find("[data-field=prefix_cache] input")).click();
+    paint();
+    expect(fields()).toEqual(["prefix_cache"]);
+    expect(group.querySelector("summary small")?.textContent).toBe("up to 1.0\u202fGB, prefix cache: false");
+    vi.advanceTimersByTime(500);
+    expect(sent(opened).at(-1)).toMatchObject({ prefix_cache: false });
+  });
+
+  test("is not offered where there is none, and a problem with it is told all the same", async () => {
+    const opened = await open({ about: { ...about, prefix_cache: null } });
+    expect(opened.all("details[data-group=cache], [data-field=prefix_cache], [data-field=verify_cache]")).toEqual([]);
+    expect(opened.find(".gs-without").textContent).toBe("no prefix cache");
+    const problem = { field: "verify_cache", value: "1", message: "not a truth value", way_out: "Use true or false." };
+    opened.model.receive({ kind: "problems", problems: [problem] });
+    paint();
+    expect(opened.find(".gs-strategy [role=alert]").textContent).toContain("verify_cache: not a truth value");
+  });
+});

@@ -14,6 +14,8 @@ const base = {
   entropy: 1.5,
   rank: 2,
   seconds: 0.0213,
+  /** @type {boolean | null} */
+  cached: null,
   group: [17],
   /** @type {import("../src/record.js").Alternative[]} */
   alternatives: [],
@@ -30,6 +32,7 @@ const beside = {
   part: "alternatives",
   choose: () => {},
   offers: [],
+  branching: null,
   measurePrompt: () => {},
 };
 

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { BUCKETS, bucketOf, MEASURES, SCALES } from "../src/measures.js";
-import { contrast, luminance, MIN_CONTRAST, PAGE, paletteCss, ramp } from "../src/palette.js";
+import { categories, contrast, luminance, MIN_CONTRAST, PAGE, paletteCss, ramp } from "../src/palette.js";
 
 const PALETTES = /** @type {const} */ (["doubt", "spread", "time"]);
 const THEMES = /** @type {const} */ (["light", "dark"]);
@@ -25,6 +25,22 @@ describe.each(THEMES)("%s", (theme) => {
   });
 });
 
+test.each(THEMES)("hit and computed differ in lightness, from each other and from the %s page, and read", (theme) => {
+  const [computed, hit] = categories(theme);
+  expect(contrast(computed.fill, hit.fill)).toBeGreaterThan(1.3);
+  for (const { fill, ink } of [computed, hit]) {
+    expect(contrast(fill, ink)).toBeGreaterThanOrEqual(MIN_CONTRAST);
+    expect(contrast(fill, PAGE[theme].paper)).toBeGreaterThan(1.25);
+  }
+});
+
+test("the cache is a category: 0 is computed, 1 is a hit", () => {
+  const { raw } = MEASURES.cache.scales;
+  expect([0, 1, null].map((value) => bucketOf(raw, value))).toEqual([0, 1, null]);
+  expect(MEASURES.cache.categories).toEqual(["computed", "hit"]);
+  expect(Object.keys(MEASURES).at(-1)).toBe("cache");
+});
+
 test("contrast is WCAG's", () => {
   expect(contrast("#000000", "#ffffff")).toBeCloseTo(21);
   expect(contrast("#767676", "rgb(255, 255, 255)")).toBeCloseTo(4.54, 2);
@@ -32,8 +48,8 @@ test("contrast is WCAG's", () => {
 
 test("every bucket of every scale, and its unknown, has a rule", () => {
   const css = paletteCss();
-  for (const { key } of SCALES) {
-    for (let bucket = 0; bucket < BUCKETS; bucket += 1) {
+  for (const { key, buckets } of SCALES) {
+    for (let bucket = 0; bucket < buckets; bucket += 1) {
       expect(css).toContain(`.genscope [data-scale=${key}] .gs-${key}${bucket}{`);
     }
     expect(css).toContain(`.gs-${key}x{`);
@@ -92,9 +108,9 @@ describe("buckets", () => {
   });
 
   test("limits ascend and labels say them", () => {
-    for (const { scales, ticks } of Object.values(MEASURES)) {
+    for (const { scales, ticks, categories } of Object.values(MEASURES)) {
       expect([...scales.raw.upper]).toEqual([...scales.raw.upper].sort((a, b) => a - b));
-      expect(scales.raw.upper).toHaveLength(BUCKETS - 1);
+      expect(scales.raw.upper).toHaveLength(categories?.length ?? BUCKETS - 1);
       for (const [bucket, label] of Object.entries(ticks)) {
         const limit = scales.raw.upper[Number(bucket)];
         const shown = scales.raw.key === "p" ? 100 * Math.exp(-limit) : limit;

@@ -30,7 +30,17 @@ function several() {
   const lanes = [{ source: 2 }, { source: 2, prompt: 0, sequence: 1 }];
   const choices = [0, 1].map((lane) => ({ lane, prompt: 0, step: 3, candidate: 0, score: -1.5 }));
   const tracks = [generated(TEXTS), generated(["x", "y", "z", "x"]), generated(["s", "t"])];
-  return new FakeRun("r1", tracks, { lanes, rounds: [0, 1, 2, 3, 4].map(round), choices });
+  const segments = [0, 2, 4].map((start) => segment(start));
+  return new FakeRun("r1", tracks, { lanes, rounds: [0, 1, 2, 3, 4].map(round), choices, segments });
+}
+
+/**
+ * @param {number} start
+ * @returns {import("../src/wire.js").WireSegment}
+ */
+function segment(start) {
+  const none = { reused: null, computed: null, text: null, reward: null };
+  return { lane: 0, kind: "model", turn: 1, start, stop: start + 2, ...none };
 }
 
 /**
@@ -139,6 +149,7 @@ describe("lost, doubled and reordered messages", () => {
     }
     cut(fake.counts.rounds, (from, to) => fake.table("rounds", from, to));
     cut(fake.counts.choices, (from, to) => fake.table("choices", from, to));
+    cut(fake.counts.segments, (from, to) => fake.table("segments", from, to));
     return all;
   }
 
@@ -167,6 +178,7 @@ describe("lost, doubled and reordered messages", () => {
     expect([0, 1, 2].map((track) => texts(state, track))).toEqual([TEXTS, ["x", "y", "z", "x"], ["s", "t"]]);
     expect(state.tables.rounds).toEqual(fake.about.rounds);
     expect(state.tables.choices).toEqual(fake.about.choices);
+    expect(state.tables.segments).toEqual(fake.about.segments);
     expect(state).toMatchObject({ over: true, tails: ["", "\ufffd", ""], whys: ["eos", null] });
   });
 });
@@ -181,6 +193,30 @@ describe("runs", () => {
       { prompt: 0, sequence: 1, prompt_tokens: 3, source: 2 },
     ]);
     expect(state).toMatchObject({ beams: { beams: 4, groups: 2 }, observed: ["attention", "cross"] });
+  });
+
+  test("begin says where it branches off, and whether it is an environment's", () => {
+    const branch = /** @type {const} */ ({ run: "r0", lane: 1, position: 4, added: 1, kind: "reply", rewritten: true });
+    const { state } = play([new FakeRun("r1", [], { branch, environment: true }).begin(0)]);
+    expect(state).toMatchObject({ branch, environment: true });
+    expect(play([run.begin(0)], state).state).toMatchObject({ branch: null, environment: false });
+  });
+
+  test("a run that was shown before is shown again, anew, and the one between is old then", () => {
+    const between = new FakeRun("r2", generated(["z"]));
+    const shownAgain = play([run.begin(0), run.data(0, 6), between.begin(0), between.data(0, 1), run.begin(0)]);
+    expect(shownAgain.change).toMatchObject({ reset: true });
+    expect(shownAgain.texts).toEqual([]);
+    const { texts, pulls, state } = play([run.data(0, 6), between.data(0, 1)], shownAgain.state);
+    expect(texts).toEqual(TEXTS);
+    expect(pulls).toEqual([[], []]);
+    expect([...state.past]).toEqual(["r2"]);
+  });
+
+  test("a token knows whether it was reused: a hit, computed, or unknown", () => {
+    const rows = [{ text: "a", cached: 1 }, { text: "b", cached: 0 }, { text: "c" }];
+    const { state } = play([run.begin(3), new FakeRun("r1", rows).data(0, 3)]);
+    expect([0, 1, 2].map((i) => state.tracks[0].token(i)?.cached)).toEqual([true, false, null]);
   });
 
   test("another begin starts empty records and tables; the older run's frames are ignored", () => {

@@ -2,6 +2,7 @@
 import { html, nothing, render } from "lit-html";
 import { live } from "lit-html/directives/live.js";
 import { ref } from "lit-html/directives/ref.js";
+import { sizeText } from "../format.js";
 import { control } from "./control.js";
 import { segmented } from "./segmented.js";
 
@@ -9,7 +10,9 @@ import { segmented } from "./segmented.js";
 /** @typedef {import("../schema.js").Field} Field */
 
 /** Groups that are folded away; the first group, and any that is not listed, is always in sight. */
-const FOLDED = ["length", "randomness", "observe"];
+const FOLDED = ["length", "randomness", "cache", "observe"];
+/** Names of groups that are not called as the schema calls them. @type {Record<string, string>} */
+const TITLES = { cache: "Prefix cache" };
 /** Settings whose cost is measured when someone looks. */
 const MEASURED = ["attention", "logit_lens"];
 /** More strategies than this do not fit side by side. */
@@ -23,17 +26,21 @@ const SEGMENTS_MAX = 6;
 export function drawForm(element, session, prefix) {
   const { draft } = session;
   const { strategy } = draft;
-  const { unavailable } = session.about;
+  const { unavailable, prefix_cache: budget } = session.about;
   if (!strategy) {
     render(nothing, element);
     return;
   }
   // A field that does not count is out of sight; its value is kept.
-  const fields = strategy.fields.filter(({ when }) => when === null || draft.values[when] === true);
+  const fields = strategy.fields.filter(
+    ({ when, group }) => (when === null || draft.values[when] === true) && (group !== "cache" || budget !== null),
+  );
   const main = fields.filter(({ group }) => !FOLDED.includes(group));
   const names = new Set(["prompt", draft.form.tag, ...fields.map(({ name }) => name)]);
   // A problem with something that has no control here must not be lost.
-  const homeless = session.state.problems.filter(({ field }) => !names.has(field));
+  const { asked } = session.onward;
+  // Where a branch was asked for they stand there.
+  const homeless = asked === null ? session.state.problems.filter(({ field }) => !names.has(field)) : [];
   render(
     html`<div class="gs-strategy">
         ${strategies(session)}
@@ -46,7 +53,11 @@ export function drawForm(element, session, prefix) {
         )}
       </div>
       <div class="gs-fields">${main.map((field) => control(session, field, prefix))}</div>
-      <div class="gs-folds">${FOLDED.map((group) => fold(session, group, fields, prefix))}</div>`,
+      <div class="gs-folds">${FOLDED.map((group) =>
+        group === "cache" && budget === null
+          ? html`<p class="gs-without">no prefix cache</p>`
+          : fold(session, group, fields, prefix),
+      )}</div>`,
     element,
   );
 }
@@ -91,12 +102,14 @@ function fold(session, group, fields, prefix) {
   const wrong = mine.map(({ name }) => name).filter((name) => session.problem(name));
   const changed = mine.filter(({ name, default: fallback }) => !same(session.draft.values[name], fallback));
   const observes = group === "observe";
+  const notes = group === "cache" ? `up to ${sizeText(session.about.prefix_cache)}` : "";
   return html`<details data-group=${group} ${ref((details) => reveal(details, wrong))} @toggle=${observes ? () => session.refresh() : nothing}
     ${observes ? ref((details) => askCosts(details, session)) : nothing}>
     <summary data-lm-suppress-shortcuts="true">
-      <span>${group}</span>
-      <small>${summary(session, changed)}</small>
+      <span>${TITLES[group] ?? group}</span>
+      <small>${[notes, summary(session, changed)].filter(Boolean).join(", ")}</small>
     </summary>
+    ${notes === "" ? nothing : html`<p class="gs-cost">${notes}</p>`}
     <div class="gs-fields">${mine.map((field) => control(session, field, prefix, observes ? costOf(session, field) : null))}</div>
   </details>`;
 }

@@ -1,11 +1,12 @@
 // Everything known about one token: identity, measures, and below them what it could have been, what the model looked
-// at, or what its layers would have said. Draws only.
+// at, or what its layers would have said; last, the ways to go on from it. Draws only.
 import { html, nothing, render } from "lit-html";
-import { bitsOf, duration, entropyText, hexBytes, literal, looseBytes, percent, UNKNOWN, whole } from "../format.js";
+import { bitsOf, duration, entropyText, hexBytes, literal, percent, UNKNOWN, whole } from "../format.js";
+import { alternatives } from "./alternatives.js";
+import { branchingGroup } from "./branching.js";
 import { segmented } from "./segmented.js";
 
 /** @typedef {import("../record.js").Token} Token */
-/** @typedef {import("../record.js").Alternative} Alternative */
 /** @typedef {import("./lanes.js").Pick} Pick */
 /** @typedef {import("../session.js").Part} Part */
 /** @typedef {import("../drafts.js").Origin} Origin */
@@ -25,6 +26,7 @@ const WHY = { pinned: "pinned", pointed: "pointed at", latest: "newest" };
  * @property {(part: Part) => void} choose
  * @property {() => unknown} [content] Of a part other than the alternatives.
  * @property {{ title: string, go: () => void }[]} offers What could be observed as well, and the way to its switch.
+ * @property {import("./branching.js").Branching | null} branching Ways to go on from here.
  * @property {() => void} measurePrompt Leads to the setting that measures the prompt.
  */
 
@@ -60,8 +62,9 @@ export function drawInspector(element, token, beside) {
                   )
                 : nothing
             }
-            ${part === "alternatives" ? alternatives(token) : content?.()}
+            ${part === "alternatives" ? alternatives(token, beside.branching) : content?.()}
           </div>`,
+          beside.branching === null ? nothing : branchingGroup(token.index, beside.branching),
           offers(beside),
         ],
     element,
@@ -91,6 +94,7 @@ function identity(token, { why, where, source, origin }) {
   return html`<header class="gs-identity">
     <div class="gs-kicker">
       <span>token <b>${token.index}</b></span><span>${kind}${token.special ? ", special" : ""}</span>
+      ${cachedText(token)}
       ${where === "" ? nothing : html`<span class="gs-where" title=${where}>${where}</span>`}
       <span class="gs-why" data-why=${why}>${WHY[why]}</span>
     </div>
@@ -109,6 +113,16 @@ function identity(token, { why, where, source, origin }) {
     </dl>
     ${origin === null ? nothing : html`<p class="gs-origin" data-origin=${origin.kind}>${originText(origin)}</p>`}
   </header>`;
+}
+
+/** @param {Token} token */
+function cachedText({ generated, cached }) {
+  if (generated || cached === null) {
+    return nothing;
+  }
+  return cached
+    ? html`<span class="gs-cached" data-cached="hit" title="Its keys and values came from the prefix cache">hit</span>`
+    : html`<span class="gs-cached" data-cached="computed" title="Its keys and values were computed in this run">computed</span>`;
 }
 
 /** @param {Origin} origin */
@@ -154,56 +168,4 @@ function measures(token, { measurePrompt, source }) {
     <div><dt>rank</dt><dd>${token.rank === null ? UNKNOWN : `#${whole(token.rank)}`}</dd></div>
     <div><dt>latency</dt><dd>${duration(token.seconds)}</dd></div>
   </dl>`;
-}
-
-/** @param {Token} token */
-function alternatives(token) {
-  const rows = token.alternatives;
-  if (rows.length === 0) {
-    return token.generated ? html`<p class="gs-unmeasured">no alternatives were recorded</p>` : nothing;
-  }
-  const listed = rows.some(({ chosen }) => chosen);
-  return html`<div class="gs-alternatives" tabindex="0" data-lm-suppress-shortcuts="true" role="group"
-      aria-label="Alternatives">
-      <table>
-        <thead>
-          <tr><th scope="col">candidate</th><th scope="col">model’s own</th><th scope="col">as chosen</th></tr>
-        </thead>
-        <tbody>
-          ${rows.map(
-            (
-              row,
-            ) => html`<tr data-chosen=${row.chosen ? "true" : nothing} data-cut=${row.logprob === null ? "true" : nothing}>
-              <th scope="row" title=${`${looseBytes(row.text) ?? literal(row.text)}, id ${row.id}`}>
-                <span class="gs-mark" aria-hidden="true">${row.chosen ? "▸" : ""}</span>${written(row.text)}
-                ${row.chosen ? html`<span class="gs-sr">(chosen)</span>` : nothing}
-              </th>
-              ${bar("raw", row.rawLogprob)}
-              ${row.logprob === null ? html`<td class="gs-bar"><span class="gs-cut" title="A processor removed this candidate: its probability was exactly zero">cut</span></td>` : bar("processed", row.logprob)}
-            </tr>`,
-          )}
-        </tbody>
-      </table>
-    </div>
-    <p class="gs-note">${listed ? "" : `the chosen token is not among these ${rows.length}`}</p>`;
-}
-
-/**
- * Bytes inside a character look like the chips of such tokens, not like a text with backslashes.
- * @param {string} text
- */
-function written(text) {
-  const bytes = looseBytes(text);
-  return bytes === null
-    ? html`<code>${literal(text)}</code>`
-    : html`<code class="gs-loose" title="Bytes inside a character">${bytes}</code>`;
-}
-
-/**
- * @param {"raw" | "processed"} kind
- * @param {number | null | undefined} logprob Null is a probability of exactly zero.
- */
-function bar(kind, logprob) {
-  const share = logprob === null || logprob === undefined ? 0 : Math.exp(logprob);
-  return html`<td class="gs-bar gs-${kind}" style="--p:${share.toFixed(4)}"><span>${logprob === null ? "0" : percent(logprob)}</span></td>`;
 }

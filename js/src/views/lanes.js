@@ -1,9 +1,9 @@
 // The sequences of a run below each other, each in a pane of its own, and above them what an encoder read. Says which
 // token a person looks at, in whichever pane. A single sequence is a bare pane. What a pane draws: tokens.js.
-import { html, nothing, render } from "lit-html";
-import { literal, reasonText, whole } from "../format.js";
+import { nothing, render } from "lit-html";
+import { literal } from "../format.js";
 import { SCALES } from "../measures.js";
-import { scoreText } from "./beamtext.js";
+import { laneHead } from "./lanehead.js";
 import { emptyTally } from "./spans.js";
 import { TokensView } from "./tokens.js";
 
@@ -132,13 +132,15 @@ export class LanesView {
       this.#add();
     }
     const several = this.#rows.length > 1;
+    const headed = several || state.environment;
     this.element.toggleAttribute("data-several", several);
+    this.element.toggleAttribute("data-environment", state.environment);
     this.element.toggleAttribute("data-idle", state.run === null);
     const deadline = performance.now() + BUDGET_MS;
     this.#rows.forEach((row, at) => {
       const { root, head, view } = this.#panes[at];
       root.dataset.kind = row.lane === null ? "source" : "lane";
-      render(several ? heading(row, state) : nothing, head);
+      render(headed ? laneHead(row, state) : nothing, head);
       if (view.update(row, deadline)) {
         this.#forget(row.track);
       }
@@ -273,23 +275,3 @@ export class LanesView {
  * @param {Place} other
  */
 const samePlace = (one, other) => one?.track === other.track && one.index === other.index;
-
-/**
- * @param {Row} row
- * @param {State} state
- */
-function heading({ track, lane, label }, { lanes, tracks, whys, tables }) {
-  const { n } = tracks[track];
-  if (lane === null) {
-    return html`<b>${label}</b> <span>${counted(n)}, read by the encoder</span>`;
-  }
-  const generated = Math.max(0, n - lanes[lane].prompt_tokens);
-  const why = whys[lane];
-  const choice = tables.choices.find((row) => row.lane === lane);
-  return html`<b>${label}</b> <span>${generated > 0 ? counted(generated) : nothing}</span>
-    ${choice && choice.step >= 0 && choice.score !== null ? html`<span title="Score of the hypothesis, by which the search ranked it">score ${scoreText(choice.score, 3)}</span>` : nothing}
-    ${why ? html`<span class="gs-lane-why">${reasonText(why, generated)}</span>` : nothing}`;
-}
-
-/** @param {number} n */
-const counted = (n) => `${whole(n)} ${n === 1 ? "token" : "tokens"}`;

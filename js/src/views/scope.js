@@ -2,6 +2,7 @@
 import { originOf } from "../drafts.js";
 import { bucketOf, measureNamed, scaleOf } from "../measures.js";
 import { BeamsView } from "./beams.js";
+import { branchingAt } from "./branching.js";
 import { drawForm, showField } from "./form.js";
 import { drawHeading } from "./heading.js";
 import { drawInspector } from "./inspector.js";
@@ -9,7 +10,9 @@ import { LanesView } from "./lanes.js";
 import { drawLegend } from "./legend.js";
 import { isChosen, lookInto } from "./looking.js";
 import { MatrixView } from "./matrix.js";
+import { drawOnward } from "./onward.js";
 import { drawPrompt } from "./prompt.js";
+import { drawRuns } from "./runs.js";
 import { drawStatus } from "./status.js";
 import { followTheme } from "./theme.js";
 import { drawToolbar } from "./toolbar.js";
@@ -50,6 +53,8 @@ export function mountScope(session, host, signal) {
   const prompt = part("section", "gs-prompt");
   const form = part("section", "gs-settings");
   const status = part("section", "gs-status");
+  const onward = part("section", "gs-onward");
+  const runs = part("section", "gs-runs");
   const toolbar = part("div", "gs-toolbar");
   const legend = part("div", "gs-legend");
   const beams = new BeamsView(session, signal);
@@ -68,8 +73,10 @@ export function mountScope(session, host, signal) {
   prompt.setAttribute("aria-label", "Prompt");
   form.setAttribute("aria-label", "Settings");
   status.setAttribute("aria-label", "Status");
+  onward.setAttribute("aria-label", "What was reused, and going on");
+  runs.setAttribute("aria-label", "Runs");
   inspector.setAttribute("aria-label", "Chosen token");
-  const root = part("div", "genscope", heading, prompt, form, status, screen);
+  const root = part("div", "genscope", heading, prompt, form, status, onward, runs, screen);
   followTheme(root, signal, () => session.refresh());
   hideTwin(session.staticClass, signal);
 
@@ -100,16 +107,23 @@ export function mountScope(session, host, signal) {
       shown: typeof shown === "number" ? shown : 10,
       choose: (part) => session.setPart(part),
       offers: offers(),
+      branching: branchingAt(session, pick),
       measurePrompt,
     });
+    const lane = sequences[track] === undefined ? 0 : track;
+    drawOnward(onward, session, { lane, label: sequences.length > 1 ? (lanes.row(lane)?.label ?? "") : "" });
     matrix.update(pick, isChosen(session, pick));
-    drawLegend(legend, measure, scale, lanes.tally[scale.key], marked, session.drafting && session.drafts);
+    drawLegend(legend, measure, scale, lanes.tally[scale.key], marked, {
+      drafted: session.drafting && session.drafts,
+      reused: (session.state.status?.reuse ?? null) !== null,
+    });
   };
   const update = () => {
     drawHeading(heading, session);
     drawPrompt(prompt, session, prefix);
     drawForm(form, session, prefix);
     drawStatus(status, session);
+    drawRuns(runs, session);
     drawToolbar(toolbar, session);
     beams.update();
     lanes.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;

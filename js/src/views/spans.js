@@ -2,6 +2,8 @@
 //
 // A chunk is a block with `content-visibility: auto`, so that the browser skips what is out of sight. A new block is a
 // new line, so chunks end after a newline where there is one in time; `gs-hard` marks the ones that could not.
+// In an environment a chunk ends with each stretch, too: what the model wrote and what a tool answered stand in blocks of
+// their own.
 // Text from the model enters through text nodes only. White-space marks and byte chips are drawn by pseudo-elements
 // from attributes, so that the text content of the spans is the text.
 
@@ -16,7 +18,7 @@ const CHUNK_MIN = 128;
 const CHUNK_MAX = 512;
 const SPACE = /[ \t\n\r\u00a0]+/g;
 
-/** How many generated tokens are in each bucket, by scale; the last entry counts the unknown. */
+/** How many tokens are in each bucket, by scale: generated ones, or given ones; the last entry counts the unknown. */
 export function emptyTally() {
   return Object.fromEntries(SCALES.map(({ key }) => [key, new Uint32Array(BUCKETS + 1)]));
 }
@@ -28,9 +30,12 @@ export class TokenSpans {
 
   #root;
   #record;
+  #stretches;
   /** @type {HTMLElement | null} */
   #chunk = null;
   #inChunk = 0;
+  /** Whether a token of the model's came. */
+  #generated = false;
   /** @type {HTMLElement | null} */
   #tail = null;
   /** @type {HTMLElement[]} */
@@ -39,10 +44,12 @@ export class TokenSpans {
   /**
    * @param {HTMLElement} root Emptied; holds the chunks.
    * @param {TokenRecord} record
+   * @param {boolean} [stretches] Whether generated and given tokens take turns, as in an environment.
    */
-  constructor(root, record) {
+  constructor(root, record, stretches = false) {
     this.#root = root;
     this.#record = record;
+    this.#stretches = stretches;
     root.replaceChildren();
   }
 
@@ -59,6 +66,10 @@ export class TokenSpans {
   add() {
     const index = this.spans.length;
     const text = this.#record.text(index);
+    const { generated } = this.#record.columns;
+    if (this.#stretches && index > 0 && generated[index] !== generated[index - 1]) {
+      this.#chunk = null;
+    }
     const span = document.createElement("span");
     span.className = this.#classes(index);
     span.dataset.i = String(index);
@@ -67,7 +78,11 @@ export class TokenSpans {
     span.classList.toggle("gs-turns", turnsText(text));
     fill(span, text);
     this.spans.push(span);
-    this.#open().append(span);
+    const chunk = this.#open();
+    chunk.append(span);
+    if (span.classList.contains("gs-tool")) {
+      chunk.classList.add("gs-tools");
+    }
     this.#inChunk += 1;
     this.#maybeCut(text);
   }
@@ -86,6 +101,14 @@ export class TokenSpans {
     this.#tail.title = "What the unfinished character at the end decodes to; no token of its own";
     this.#tail.textContent = text;
     this.#open().append(this.#tail);
+  }
+
+  /**
+   * Put something below the last token.
+   * @param {HTMLElement} element
+   */
+  close(element) {
+    this.#root.append(element);
   }
 
   /**
@@ -140,10 +163,14 @@ export class TokenSpans {
     const { columns } = this.#record;
     const generated = columns.generated[index] === 1;
     let classes = generated ? "gs-t" : "gs-t gs-in";
+    if (!generated && this.#stretches && this.#generated) {
+      classes += " gs-tool";
+    }
+    this.#generated ||= generated;
     for (const scale of SCALES) {
       const bucket = bucketOf(scale, columns[scale.column][index]);
       classes += ` ${bucketClass(scale, bucket)}`;
-      if (generated) {
+      if (generated !== scale.given) {
         this.tally[scale.key][bucket ?? BUCKETS] += 1;
       }
     }

@@ -94,16 +94,31 @@ function whyText(why, generated, whys) {
  * How long what was read is: of several prompts from the shortest to the longest.
  * @param {import("../store.js").State} state
  */
-function readingOfPrompts({ lanes, tracks }) {
+function readingOfPrompts({ lanes, tracks, status }) {
   const encoded = lanes.length > 0 && lanes.every(({ source }) => source !== null);
   const counts = lanes.map(({ source, prompt_tokens }) => (source === null ? prompt_tokens : tracks[source].n));
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   // A source is never empty: its tokens are still on their way.
   const known = lanes.length > 0 && (!encoded || least > 0);
   const text = known ? (least === most ? whole(most) : `${whole(least)}–${whole(most)}`) : UNKNOWN;
-  return encoded
-    ? reading("source", text, "Tokens that the encoder read")
-    : reading("prompt", text, lanes.length > 1 ? "Tokens of the prompts" : "Tokens of the prompt");
+  const reuse = status?.reuse ?? null;
+  if (encoded) {
+    const reused =
+      reuse === null ? nothing : html`<small> ${whole(reuse.sources_reused)} of ${whole(reuse.sources)} reused</small>`;
+    return reading(
+      "source",
+      html`${text}${reused}`,
+      "Tokens that the encoder read, and how many texts it need not read again",
+    );
+  }
+  if (reuse !== null) {
+    return reading(
+      "prompt",
+      html`${whole(reuse.reused)}<small> of ${whole(reuse.tokens)} reused</small>`,
+      `Tokens of ${lanes.length > 1 ? "all prompts" : "the prompt"} whose keys and values came from the prefix cache, and all of them; the others were computed`,
+    );
+  }
+  return reading("prompt", text, lanes.length > 1 ? "Tokens of the prompts" : "Tokens of the prompt");
 }
 
 /** @param {import("../wire.js").WireDraftSummary} drafts */

@@ -1,7 +1,9 @@
 // The pane of one sequence's tokens: draws what came, follows the end, and tells what a person does there. Spans are
-// made by spans.js, drafts by drafts.js; which token is chosen is known by lanes.js.
+// made by spans.js, what stands beside them by drafts.js, segments.js and forkmark.js; which token is chosen is known by lanes.js.
 import { TokenRecord } from "../record.js";
 import { Drafts } from "./drafts.js";
+import { ForkMark } from "./forkmark.js";
+import { Segments } from "./segments.js";
 import { TokenSpans } from "./spans.js";
 
 /** @typedef {import("../session.js").Session} Session */
@@ -26,6 +28,9 @@ export class TokensView {
   #text = document.createElement("div");
   #jump = document.createElement("button");
   #drafts;
+  #fork;
+  /** Of an environment's run. @type {Segments | null} */
+  #segments = null;
   #life = new AbortController();
   /** @type {HTMLElement | null} */
   #marked = null;
@@ -53,6 +58,7 @@ export class TokensView {
     this.element.append(this.#text, this.#jump);
     this.spans = new TokenSpans(this.#text, new TokenRecord());
     this.#drafts = new Drafts(this.spans);
+    this.#fork = new ForkMark(this.spans);
 
     const { signal } = this.#life;
     const options = { signal, passive: true };
@@ -89,8 +95,11 @@ export class TokensView {
     const record = state.tracks[row.track] ?? this.spans.record;
     const isNew = this.spans.record !== record;
     if (isNew) {
-      this.spans = new TokenSpans(this.#text, record);
+      const inEnvironment = state.environment && row.lane !== null;
+      this.spans = new TokenSpans(this.#text, record, inEnvironment);
       this.#drafts = new Drafts(this.spans);
+      this.#fork = new ForkMark(this.spans);
+      this.#segments = inEnvironment ? new Segments(this.spans, row.lane ?? 0) : null;
       this.#marked = null;
       this.#weights = null;
       this.#following = true;
@@ -100,7 +109,10 @@ export class TokensView {
       this.spans.add();
     }
     // A round tells of tokens of the first lane.
-    const grew = row.track === 0 && this.#drafts.update(state.tables.rounds, state.over && this.spans.n === record.n);
+    const complete = state.over && this.spans.n === record.n;
+    const drafted = row.track === 0 && this.#drafts.update(state.tables.rounds, complete);
+    const grew = (this.#segments?.update(state.tables.segments, complete) ?? false) || drafted;
+    this.#fork.update(row.lane === null ? null : state.branch);
     if (this.spans.n < record.n) {
       this.#session.refresh();
     } else if (state.over) {
