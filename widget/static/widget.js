@@ -118,7 +118,7 @@ var Xn="genscope.control";async function Jn(e,t){if(await t.info,!t.supportsSubs
       ?disabled=${i!==null||n.replyText===""} title=${i??"Say this as the next turn; Shift and Enter for a new line"}
       @click=${r}>Reply <kbd>⏎</kbd></button>
     ${ge(e,"reply")}
-  </div>`}function yn(e,t){let{onward:s,state:n}=e;return n.lanes[t.track]===void 0?null:{obstacle:e.obstacle??(Ot(e,t)?null:"Pin a token first"),go:(i,r)=>s.branch(t.track,i,r),text:s.branchText,type:i=>s.type("branchText",i),problems:ge(e,"branch")}}function wn(e,{obstacle:t,go:s,text:n,type:i,problems:r}){let o=t!==null,a=()=>{!o&&n!==""&&s(e,{text:n})},l=c=>{c.key==="Enter"&&!c.ctrlKey&&!c.metaKey&&!c.isComposing&&(c.preventDefault(),a())};return h`<div class="gs-branching" role="group" aria-label="Continue from here">
+  </div>`}function yn(e,t){let{onward:s,state:n}=e;return n.lanes[t.track]===void 0?null:{obstacle:e.obstacle??(Ot(e,t)?null:"Pin a token first"),go:(i,r)=>s.branch(t.track,i,r),text:s.branchText,type:i=>s.type("branchText",i),problems:ge(e,"branch")}}function wn(e,{obstacle:t,go:s,text:n,type:i,problems:r}){let o=t!==null,a=c=>{!o&&c!==""&&s(e,{text:c})},l=c=>{c.key==="Enter"&&!c.ctrlKey&&!c.metaKey&&!c.isComposing&&(c.preventDefault(),a(c.currentTarget.value))};return h`<div class="gs-branching" role="group" aria-label="Continue from here">
     <h4>Continue from here <span>${rr(t,n)}</span></h4>
     <div class="gs-other">
       <input type="text" data-lm-suppress-shortcuts="true" autocomplete="off" spellcheck="false" ?disabled=${o}
@@ -126,7 +126,7 @@ var Xn="genscope.control";async function Jn(e,t){if(await t.info,!t.supportsSubs
         .value=${_(n)} @keydown=${l}
         @input=${c=>i(c.target.value)} />
       <button type="button" data-lm-suppress-shortcuts="true" data-command="branch-text" ?disabled=${o||n===""}
-        title=${t??"Another run has this text here, and goes on behind it"} @click=${a}>Continue</button>
+        title=${t??"Another run has this text here, and goes on behind it"} @click=${()=>a(n)}>Continue</button>
     </div>
     <div class="gs-others">
       <button type="button" data-lm-suppress-shortcuts="true" data-command="branch-again" ?disabled=${o}

@@ -43,16 +43,18 @@ export function branchingAt(session, pick) {
  */
 export function branchingGroup(index, { obstacle, go, text, type, problems }) {
   const disabled = obstacle !== null;
-  const say = () => {
-    if (!disabled && text !== "") {
-      go(index, { text });
+  /** @param {string} given */
+  const say = (given) => {
+    if (!disabled && given !== "") {
+      go(index, { text: given });
     }
   };
   /** @param {KeyboardEvent} event */
   const key = (event) => {
     if (event.key === "Enter" && !event.ctrlKey && !event.metaKey && !event.isComposing) {
       event.preventDefault();
-      say();
+      // What stands there now: it may not be drawn yet.
+      say(/** @type {HTMLInputElement} */ (event.currentTarget).value);
     }
   };
   return html`<div class="gs-branching" role="group" aria-label="Continue from here">
@@ -63,7 +65,7 @@ export function branchingGroup(index, { obstacle, go, text, type, problems }) {
         .value=${live(text)} @keydown=${key}
         @input=${(/** @type {InputEvent} */ event) => type(/** @type {HTMLInputElement} */ (event.target).value)} />
       <button type="button" data-lm-suppress-shortcuts="true" data-command="branch-text" ?disabled=${disabled || text === ""}
-        title=${obstacle ?? "Another run has this text here, and goes on behind it"} @click=${say}>Continue</button>
+        title=${obstacle ?? "Another run has this text here, and goes on behind it"} @click=${() => say(text)}>Continue</button>
     </div>
     <div class="gs-others">
       <button type="button" data-lm-suppress-shortcuts="true" data-command="branch-again" ?disabled=${disabled}
