@@ -1,7 +1,7 @@
-"""The scope: a widget on a model's ``generate()``. The Python API and how it displays.
+"""The scope: a widget on a model's ``generate()``. The Python API.
 
-It holds no generation logic (``kernel_side``). Traits are in ``traits``, what the front end asks for is in
-``front_end``, what is sent to it in ``sender``.
+It holds no generation logic (``kernel_side``). Traits are in ``traits``, how it displays is in ``displayed``, what the
+front end asks for is in ``front_end``, what is sent to it in ``sender``.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from ..kernel_side.branching import branch_of, reply_to
 from ..kernel_side.request import Request, make_settings
 from . import cells, control
-from .captions import caption, plain_text
+from .displayed import DisplayedScope
 from .front_end import FrontEnd
 from .playing import environment_of
 from .runs import Runs
 from .sender import Sender
 from .source import ModelSource
-from .static_html import static_html
-from .traits import ScopeTraits
-from .twin import Twin, publish
+from .twin import Twin
 from .values import check_prompt, flat
 
 if TYPE_CHECKING:
@@ -33,7 +31,7 @@ __all__ = ["Scope"]
 _FLUSH_SECONDS = 5.0
 
 
-class Scope(ScopeTraits):
+class Scope(DisplayedScope):
     """A widget that shows each token of a model as it is generated.
 
     Parameters
@@ -87,8 +85,6 @@ class Scope(ScopeTraits):
     >>> scope = Scope("demo", prompt="Once upon a time", strategy="sample", temperature=0.7)  # doctest: +SKIP
     >>> run = scope.generate(max_new_tokens=50)  # doctest: +SKIP
     """
-
-    _open = False
 
     def __init__(
         self,
@@ -272,45 +268,6 @@ class Scope(ScopeTraits):
 
     def _measure_costs(self) -> None:
         self._source.measure_costs(lambda: self._sender.set_traits(about=self._source.about))
-
-    # Display
-
-    def to_html(self) -> str:
-        """Return the run that is shown as coloured text in static HTML; ``""`` before the first."""
-        return self._static_html(None)
-
-    def _static_html(self, css_class: str | None) -> str:
-        run = self._runs.shown
-        if run is None:
-            return ""
-        return static_html(run, caption=caption(run, self.about["model"]), css_class=css_class)
-
-    def __repr__(self) -> str:
-        run, model = self.run, self.about["model"]
-        if run is None:
-            return f"<Scope {model}: {self.state}>"
-        texts = [repr(text[:60]) for text in run.texts]
-        more = [f"and {len(texts) - 3} more"] if len(texts) > 3 else []
-        return f"<Scope {caption(run, model)}: {', '.join([*texts[:3], *more])}>"
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        data, metadata = super()._repr_mimebundle_(**kwargs) or ({}, {})
-        html = self.to_html()
-        return (data | {"text/html": html} if html else data), metadata
-
-    def _ipython_display_(self) -> None:
-        run = self._runs.shown
-        text = "" if run is None else plain_text(run)
-        if not self._open:  # nothing is live any more
-            publish({"text/plain": repr(self), "text/html": self.to_html()})
-            return
-        publish(*(super()._repr_mimebundle_() or ({}, {})))
-        over = run is not None and run.over
-        self._twin.show(self._static_html(self.static_class) if over else "", text if over else "")
-
-    def _ended(self, run: Run) -> None:
-        if run is self._runs.shown:
-            self._twin.update(self._static_html(self.static_class), plain_text(run))
 
     def close(self) -> None:
         """Stop the run, send nothing any more, and remove the widget from the page."""
