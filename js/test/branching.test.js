@@ -94,6 +94,14 @@ describe("from the inspected token", () => {
     ]);
   });
 
+  test("Enter takes what stands there, also before it is drawn", async () => {
+    const opened = await pinned();
+    const input = /** @type {HTMLInputElement} */ (opened.find(".gs-branching input"));
+    input.value = " dog";
+    press(input, "Enter");
+    expect(sent(opened).map(({ text }) => text)).toEqual([" dog"]);
+  });
+
   test("the model chooses again, or goes on behind it", async () => {
     const opened = await pinned(1);
     opened.find("[data-command=branch-again]").click();
