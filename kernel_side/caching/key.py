@@ -33,6 +33,8 @@ __all__ = ["LOOKED_AT", "Key", "follows_padding", "key_of", "longest_exact", "wh
 LOOKED_AT = 4096
 """Elements of a tensor whose contents are compared unless all are."""
 
+_ALONE = 32768
+"""Elements that torch works on in the calling thread: to gather a new thread's helpers takes longer than small sums."""
 _PLAIN = (int, float, bool, str, bytes, type(None), torch.dtype, torch.device)
 _AS_THEY_ARE = frozenset(_PLAIN) - {bool}
 _ADAPTER = ("active_adapter", "_active_adapter")
@@ -241,9 +243,11 @@ def _contents(tensors: list[torch.Tensor], *, thorough: bool) -> bytes:
         alike.setdefault((rows.device, rows.dtype, rows.shape, place if thorough else None), []).append(rows)
     sums: dict[torch.device, list[torch.Tensor]] = {}
     for parts in alike.values():
-        rows = torch.stack(parts) if len(parts) > 1 else parts[0][None]
-        bits = rows.view(_words(rows))
-        sums.setdefault(rows.device, []).extend((bits.sum(dim=2).flatten(), bits.sum(dim=1).flatten()))
+        together = max(1, _ALONE // max(1, parts[0].numel()))
+        for begin in range(0, len(parts), together):
+            rows = torch.stack(parts[begin : begin + together]) if together > 1 else parts[begin][None]
+            bits = rows.view(_words(rows))
+            sums.setdefault(rows.device, []).extend((bits.sum(dim=2).flatten(), bits.sum(dim=1).flatten()))
     digest = hashlib.blake2b(digest_size=16)
     for of_device in sums.values():
         digest.update(torch.cat(of_device).cpu().numpy().tobytes())
