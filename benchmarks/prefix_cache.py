@@ -127,7 +127,7 @@ def environments(model: Any, tokenizer: Any, rounds: int) -> float:
                 model,
                 tokenizer,
                 {"log": lambda _: ANSWER},
-                prompt=STORY * 28,  # as long as a prompt with a few examples
+                prompt=STORY * 40,  # some 1,000 tokens, as a prompt with instructions and examples has
                 max_turns=TURNS,
                 max_tool_reponse=len(ANSWER),
                 generation_kwargs={
