@@ -285,3 +285,53 @@ def test_runs_of_several_threads_with_random_stops_leave_nothing_wrong() -> None
         assert ids(warm) == ids(plain)
         reused += reuse_of(warm).reused
     assert reused > 20
+
+
+def test_a_run_keeps_what_it_generated_where_storing_or_verifying_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from genscope.kernel_side.caching import prefix_cache
+    from genscope.kernel_side.engines.prefixes import PrefixUse
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room")
+
+    on = engine("llama", PrefixCache(2**26))
+    Run(on, ask()).wait(60)
+    monkeypatch.setattr(prefix_cache, "store", fail)
+    monkeypatch.setattr(PrefixUse, "verify", fail)
+    run = Run(on, ask(verify_cache=True)).wait(60)
+    assert (run.state, run.why, run.output is None) == ("finished", "length", False)
+    assert reuse_of(run).verified is None
+    stats = on.prefix_cache.stats()
+    assert (stats.not_stored, stats.pinned) == ({"storing failed: MemoryError: no room": 1}, 0)
+
+
+def test_the_error_of_a_run_is_not_hidden_by_that_of_storing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from genscope.kernel_side.caching import prefix_cache
+    from genscope.kernel_side.record.recorder import Recorder
+
+    put = Recorder.put
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room")
+
+    def fail_later(recorder: Recorder, output: Any) -> None:
+        put(recorder, output)
+        if recorder.steps == 3:
+            raise ValueError("the run's own")
+
+    monkeypatch.setattr(prefix_cache, "store", fail)
+    monkeypatch.setattr(Recorder, "put", fail_later)
+    with pytest.raises(ValueError, match="the run's own"):
+        Run(engine("llama", PrefixCache(2**26)), ask()).wait(60)
+
+
+def test_a_run_that_was_stopped_is_not_verified() -> None:
+    on = engine("llama", PrefixCache(2**26))
+    Run(on, ask()).wait(60)
+    run = Run(on, ask(verify_cache=True), paused=True)
+    while run.state != "paused":
+        time.sleep(0.002)
+    run.stop()
+    run.wait(60)
+    assert run.state == "stopped"
+    assert (reuse_of(run).verified, reuse_of(run).saved_measured) == (None, False)
