@@ -6,7 +6,6 @@ starts from known keys and values is the prefix cache's.
 
 from __future__ import annotations
 
-import numbers
 from typing import TYPE_CHECKING, Any
 
 from .engines.base import Continuing, Engine
@@ -33,10 +32,10 @@ def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 
         added = engine.ids_behind(kept, token)
     elif token is None:
         added = []
-    elif isinstance(token, bool) or not isinstance(token, numbers.Integral):  # 1.5 would become the id 1
+    elif type(token) is not int:  # True and 1.5 would become the id 1
         raise _problem("token", token, f"{token!r} is no token id and no text", "Give a whole number or a text.")
     else:
-        added = [int(token)]
+        added = [token]
     if place.source is not None and at == 0:
         if added:
             message = "position 0 is what the decoder begins with, and must be that"

@@ -134,7 +134,7 @@ class InProcessJob:
             if verified and not told_to_stop:  # reading the prompt once more may take long
                 try:
                     use.verify(first, inputs, (recorder.first or began) - began)
-                except Exception:  # what was generated is there, whatever became of the check (no memory, say)
+                except Exception:  # noqa: BLE001 - no memory, say: what was generated is there all the same
                     _log.warning("genscope: the prefix cache could not be verified", exc_info=True)
                 self.reuse = use.reuse
         # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device. Made
