@@ -28,15 +28,21 @@ def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 
     if isinstance(token, str):
         if not token:
             raise _problem("token", token, "the text is empty", "Type some text, or leave it out.")
+        _check_whole("token", token)
         added = engine.ids_behind(kept, token)
+    elif token is None:
+        added = []
+    elif type(token) is not int:  # True and 1.5 would become the id 1
+        raise _problem("token", token, f"{token!r} is no token id and no text", "Give a whole number or a text.")
     else:
-        added = [] if token is None else [token]
+        added = [token]
     if place.source is not None and at == 0:
         if added:
             message = "position 0 is what the decoder begins with, and must be that"
             raise _problem("at", at, message, "Branch at position 1.")
-        kept = [one.id for one in tokens[:1]]
-    if not kept and not added:
+        # Of a run that was stopped before it began nothing is recorded.
+        kept = [one.id for one in tokens[:1]] or list((run.request.ids or ())[:1])
+    if not kept and not added and place.source is None:
         added = engine.beginning()
         if not added:
             message = "nothing stands before position 0, and the model has no token to begin with"
@@ -45,7 +51,7 @@ def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 
     return Request(
         prompts=(run.request.prompts[place.prompt],),
         settings=make_settings(run.settings, **changes),
-        ids=(*kept, *added),
+        ids=(*kept, *added) or None,
         answer=begins if begins is not None and begins <= at else None,
         branch=Branch(run.id, lane, len(kept), len(added)),
     )
@@ -69,6 +75,7 @@ def reply_to(run: Run, text: str, *, lane: int = 0, **changes: Any) -> Request:
     answer = "".join(one.text for one in tokens[begins:] if not one.special) + tail
     if not text:
         raise _problem("text", text, "the reply is empty", "Type some text.")
+    _check_whole("text", text)
     whole = [*messages, ChatMessage(role="assistant", content=answer), ChatMessage(role="user", content=text)]
     kept, added = engine.next_turn(tokens, whole)
     ids = [one.id for one in tokens[:kept]] + added
@@ -84,6 +91,13 @@ def reply_to(run: Run, text: str, *, lane: int = 0, **changes: Any) -> Request:
 def _answer(run: Run, lane: Lane) -> int | None:
     """Return where the model's turn begins in a lane."""
     return lane.prompt_tokens if run.request.ids is None else run.request.answer
+
+
+def _check_whole(field: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # tokenizers refuse it
+        raise _problem(field, text, "the text has half a character", "Delete it or type it anew.") from None
 
 
 def _continuing(engine: Engine) -> Continuing:

@@ -49,6 +49,7 @@ class Runs:
         self.shown: Run | None = None
         self._pending: tuple[Request, bool] | None = None
         self._lock = threading.Lock()
+        self._telling = threading.Lock()
         self._closed = False
 
     @property
@@ -150,4 +151,5 @@ class Runs:
         return run
 
     def _tell_tree(self) -> None:
-        self._sender.set_traits(tree=tree_of(self.all))
+        with self._telling:  # of two threads that tell it, the later one tells of the more runs
+            self._sender.set_traits(tree=tree_of(self.all))

@@ -56,7 +56,8 @@ def tree_of(runs: Sequence[Run]) -> list[TreeRow]:
 def _row(run: Run, known: set[str]) -> TreeRow:
     branch, lane = run.request.branch, run.lanes[0]
     kept = 0 if branch is None else branch.position
-    given = _text(lane.record[kept : lane.prompt_tokens])
+    read = lane.record[kept : lane.prompt_tokens] if lane.source is None or branch is not None else lane.source[:]
+    given = _text(read)
     generated = _text(lane.record[lane.prompt_tokens : lane.prompt_tokens + _GENERATED])
     given = given if len(given) <= _GIVEN else f"…{given[-_GIVEN:]}"
     generated = generated if len(generated) <= _GENERATED else f"{generated[:_GENERATED]}…"

@@ -175,13 +175,17 @@ class PrefixCache:
         """Make known what a run computed; called by :meth:`.Lease.store`, which says how."""
         if lease.cache is None or lease.key is None:
             return 0  # the lease says why
-        parts = lease.key.parts
-        now = key_of(lease.model, parts["cache class"], parts["execution"], thorough=self.thorough)
-        changed = lease.key.differences(now)
-        with self.lock:
-            if changed:
-                return self._shelf.refuse(f"the model was changed during the run: {', '.join(changed)}")
-            return store(self._shelf, lease, rows, hidden, failed=failed)
+        try:
+            parts = lease.key.parts
+            now = key_of(lease.model, parts["cache class"], parts["execution"], thorough=self.thorough)
+            changed = lease.key.differences(now)
+            with self.lock:
+                if changed:
+                    return self._shelf.refuse(f"the model was changed during the run: {', '.join(changed)}")
+                return store(self._shelf, lease, rows, hidden, failed=failed)
+        except Exception as error:  # noqa: BLE001 - whatever it is (no memory, say): the run has what it generated
+            with self.lock:
+                return self._shelf.refuse(f"storing failed: {type(error).__name__}: {error}")
 
     def _empty(self, model: Any, kind: str, length: int | None) -> Any:
         if reason := why_not(model):

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..caching.hits import RowHit
+from ..caching.hits import End, RowHit
 from ..caching.reuse import PromptReuse
 from ..environment.history import TextHistory
 from ..environment.segments import Segment as Came
@@ -119,7 +119,9 @@ class EnvironmentJob:
             self._write_prompt(lane)
         if any(self._hits):
             decode = self._engine.engine.tokenizer.decode
-            rows = tuple(_together(hits) for hits in self._hits if hits)
+            looked_at = self._hits[: max(at for at, hits in enumerate(self._hits) if hits) + 1]
+            source = False if self._engine.engine.model.config.is_encoder_decoder else None
+            rows = tuple(_together(hits) if hits else _no_turn(source) for hits in looked_at)
             self.reuse = PromptReuse(
                 rows,
                 asked=tuple("" if row.end.asked is None else str(decode([row.end.asked])) for row in rows),
@@ -188,6 +190,11 @@ def _together(hits: Sequence[RowHit]) -> RowHit:
         reused=sum(hit.reused for hit in hits),
         nbytes=sum(hit.nbytes for hit in hits),
     )
+
+
+def _no_turn(source: bool | None) -> RowHit:
+    """Return what keeps the place of a query that was over before its first turn."""
+    return RowHit(0, 0, 0, source, 0, End("refused", 0, None, (), "it had no turn"))
 
 
 def _number(reward: Any) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .in_process import InProcessEngine
 
 __all__ = ["InProcessJob"]
+
+_log = logging.getLogger(__name__)
 
 
 class InProcessJob:
@@ -128,8 +131,11 @@ class InProcessJob:
             )
         if use is not None:
             self._learn(use, began)
-            if verified:
-                use.verify(first, inputs, (recorder.first or began) - began)
+            if verified and not told_to_stop:  # reading the prompt once more may take long
+                try:
+                    use.verify(first, inputs, (recorder.first or began) - began)
+                except Exception:  # noqa: BLE001 - no memory, say: what was generated is there all the same
+                    _log.warning("genscope: the prefix cache could not be verified", exc_info=True)
                 self.reuse = use.reuse
         # A run is kept for as long as somebody looks at it; its KV would be kept with it, and fill the device. Made
         # anew, since an output is a dict too, in which an attribute that is set to None stays.

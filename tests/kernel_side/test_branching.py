@@ -239,3 +239,32 @@ def test_what_cannot_be_replied_to_is_told() -> None:
     encoder = run_of(engine("t5"), [{"role": "user", "content": "hi"}])
     with pytest.raises(SettingsError, match="encoder reads each conversation as a whole"):
         encoder.reply("hi")
+
+
+@pytest.mark.parametrize("token", [True, 1.5, [3], "\ud800x"])
+def test_what_is_neither_an_id_nor_a_text_is_refused(token: Any) -> None:
+    run = run_of(engine())
+    with pytest.raises(SettingsError) as refused:
+        run.branch(3, token)
+    assert [one.field for one in refused.value.problems] == ["token"]
+
+
+def test_a_reply_with_half_a_character_is_refused() -> None:
+    run = run_of(engine(), [{"role": "user", "content": "hi"}])
+    with pytest.raises(SettingsError, match="half a character"):
+        run.reply("\ud800x")
+
+
+def test_an_encoder_decoder_run_that_never_began_branches_at_its_beginning() -> None:
+    on = engine("t5")
+    ticket = on.turnstile.join()
+    on.turnstile.wait(ticket, lambda: False)
+    request = Request.make(TEXT, {"max_new_tokens": 8, "stop_at_eos": False, "seed": 3})
+    never = Run(on, request)
+    never.stop()
+    never.wait(60)
+    again = never.branch(0)
+    on.turnstile.leave(ticket)
+    assert len(never.record) == 0
+    assert again.wait(60).record.ids() == Run(on, request).wait(60).record.ids()
+    assert again.request.branch == Branch(never.id, 0, 0, 0)

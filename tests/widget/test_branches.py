@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
+import threading
+import time
 import weakref
 
 import pytest
 
+from cached_runs import model_of
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.caching.shared import DEFAULT_BYTES, prefix_cache_of
 from genscope.kernel_side.engines.in_process import InProcessEngine
@@ -204,3 +207,41 @@ def test_what_is_no_prefix_cache_is_refused(made, model, tokenizer, scope):
         made(InProcessEngine(model, tokenizer), prefix_cache=5)
     with pytest.raises(TypeError, match="comes with that scope's prefix cache"):
         made(scope, prefix_cache=None)
+
+
+def test_the_tree_of_a_run_that_ends_does_not_hide_the_one_that_was_started_meanwhile(scope, monkeypatch):
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(runs):
+        rows = tree_of(runs)
+        if not reading.is_set():
+            reading.set()
+            go_on.wait(10)
+        return rows
+
+    monkeypatch.setattr("genscope.widget.runs.tree_of", slowly)
+    ending = threading.Thread(target=scope._runs._tell_tree)  # as the thread of a run that ends
+    ending.start()
+    assert reading.wait(10)
+    starting = threading.Thread(target=scope.generate)
+    starting.start()
+    until(lambda: len(scope.runs) == 2)
+    time.sleep(0.1)
+    go_on.set()
+    ending.join(10)
+    starting.join(10)
+    posted = []
+    scope.observe(lambda change: posted.append(len(change["new"])), "tree")
+    scope._sender.flush(5)
+    assert len(scope.tree) == 2
+    assert posted in ([], [2], [2, 2])
+
+
+def test_the_title_of_an_encoder_decoder_run_begins_with_what_its_encoder_reads(made):
+    scope = made(model_of("t5"), tiny_tokenizer(), prompt="the cat and", settings=FORM)
+    scope.generate()
+    run = scope.wait()
+    [row] = tree_of([run])
+    assert row["title"].startswith("the cat and")
+    [_, branched] = tree_of([run, scope.branch(1, " on").wait(10)])
+    assert branched["title"].startswith(" on")

@@ -432,3 +432,14 @@ def test_a_branch_off_an_environment_goes_on_without_tools() -> None:
 def test_wrong_tools_are_told_at_once() -> None:
     with pytest.raises(TypeError, match="cannot be called"):
         engine_of(tools={"Say": 3})
+
+
+def test_a_query_that_has_no_turn_keeps_its_place_in_what_is_reused() -> None:
+    run = Run(engine_of(max_length=40), request_of(("a prompt" * 20, "yz", "x"))).wait(60)
+    reuse = run.status().reuse
+    assert reuse is not None
+    assert [row.tokens > 0 for row in reuse.rows] == [False, True, True]
+    left = [row.tokens - row.reused for row in reuse.rows]
+    assert reuse.worst == left.index(max(left)) == 1
+    computed = sum(row.computed for row in run.recording.segments if row.lane == 1 and row.kind == "model")
+    assert left[1] == computed
