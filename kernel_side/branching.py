@@ -47,7 +47,8 @@ def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 
         if not added:
             message = "nothing stands before position 0, and the model has no token to begin with"
             raise _problem("at", at, message, "Give a token or a text to begin with.")
-    begins = _answer(run, place)
+    # What tools wrote in between is no turn of a conversation.
+    begins = None if run.recording.segmented else _answer(run, place)
     return Request(
         prompts=(run.request.prompts[place.prompt],),
         settings=make_settings(run.settings, **changes),

@@ -65,7 +65,8 @@ class Scope(DisplayedScope):
     whitespace : bool
         Whether white space is marked.
     state : str
-        Of the current run, see :data:`~genscope.kernel_side.run.RunState`; ``"idle"`` before the first. Read-only.
+        Of the run that is shown, see :data:`~genscope.kernel_side.run.RunState`; ``"idle"`` before the first.
+        Read-only.
     status, about, schema : dict
         How loading stands, facts of the model (see :class:`~genscope.widget.source.About`), and the JSON Schema of the
         settings. Read-only.
@@ -219,6 +220,8 @@ class Scope(DisplayedScope):
         found = run or self._runs.shown
         if found is None:
             raise RuntimeError("there is no run to go on from; call generate() first")
+        if found.engine.turnstile is not self._source.engine().turnstile:
+            raise ValueError(f"run {found.id} is of another model, whose ids mean something else here")
         return found
 
     def wait(self, timeout: float | None = None) -> Run:

@@ -136,6 +136,8 @@ def test_branches_and_replies_from_python_start_from_the_run_that_is_shown(scope
     scope.show(first)
     assert scope.branch(2).request.branch.run == first.id
     assert scope.branch(2, run=branch).request.branch.run == branch.id
+    with pytest.raises(ValueError, match="is of another model"):
+        made(tiny_model("llama", seed=9), tokenizer).branch(2, run=first)
     empty = made(model, tokenizer)
     with pytest.raises(RuntimeError, match="no run to go on from"):
         empty.branch(0)

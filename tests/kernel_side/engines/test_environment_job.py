@@ -424,6 +424,7 @@ def test_a_branch_off_an_environment_goes_on_without_tools() -> None:
     kept = run.lanes[1].record.ids()[: tool.stop]
     assert branch.record.ids("prompt") == [*kept, *ids_of("and")]
     assert not branch.recording.segmented
+    assert branch.request.answer is None  # what tools wrote is no turn of a conversation
     assert branch.status().reuse.reused == len(kept)
     with pytest.raises(SettingsError, match="cannot go on from tokens"):
         Run(engine_of("t5", free=True), request_of(["a prompt"], max_new_tokens=2)).wait(60).branch(3)
