@@ -1,4 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
+import { FakeRun } from "../dev/fake_kernel.js";
+import { Session } from "../src/session.js";
 import { generated, open, paint, play, press, type } from "./helpers.js";
 
 /** @typedef {import("./helpers.js").Opened} Opened */
@@ -196,6 +198,19 @@ describe("from the inspected token", () => {
     expect(opened.all(".gs-settings [role=alert]")).toHaveLength(1);
     expect(opened.all(".gs-branching [role=alert]")).toEqual([]);
   });
+});
+
+test("a session without a run, or with an obstacle, sends nothing whatever is pressed", async () => {
+  const { model, life } = await pinned();
+  const session = new Session(/** @type {any} */ (model), life.signal);
+  session.onward.branch(0, 1);
+  expect(model.sent.filter(({ kind }) => kind === "branch")).toEqual([]);
+  model.receive(new FakeRun("r9", rows).begin(2));
+  model.set("status", { phase: "loading", text: "", progress: null });
+  session.onward.type("replyText", "x");
+  session.onward.branch(0, 1);
+  session.onward.reply(0);
+  expect(model.sent.filter(({ kind }) => kind === "branch" || kind === "reply")).toEqual([]);
 });
 
 describe("keep going", () => {
