@@ -1,4 +1,6 @@
 import { describe, expect, test, vi } from "vitest";
+import { FakeRun } from "../dev/fake_kernel.js";
+import { Session } from "../src/session.js";
 import { generated, open, paint, play, press, type } from "./helpers.js";
 
 /** @typedef {import("./helpers.js").Opened} Opened */
@@ -206,6 +208,19 @@ describe("from the inspected token", () => {
   });
 });
 
+test("a session without a run, or with an obstacle, sends nothing whatever is pressed", async () => {
+  const { model, life } = await pinned();
+  const session = new Session(/** @type {any} */ (model), life.signal);
+  session.onward.branch(0, 1);
+  expect(model.sent.filter(({ kind }) => kind === "branch")).toEqual([]);
+  model.receive(new FakeRun("r9", rows).begin(2));
+  model.set("status", { phase: "loading", text: "", progress: null });
+  session.onward.type("replyText", "x");
+  session.onward.branch(0, 1);
+  session.onward.reply(0);
+  expect(model.sent.filter(({ kind }) => kind === "branch" || kind === "reply")).toEqual([]);
+});
+
 describe("keep going", () => {
   test("behind the last token, once the run is over", async () => {
     const opened = await open();
@@ -241,71 +256,5 @@ describe("keep going", () => {
     expect(keep().textContent?.trim()).toBe("Keep going sequence 2");
     keep().click();
     expect(sent(opened)[0]).toMatchObject({ lane: 1, position: 2 });
-  });
-});
-
-describe("reply", () => {
-  const prompt = [{ role: "user", content: "Hi" }];
-  const area = (/** @type {Opened} */ opened) => /** @type {HTMLTextAreaElement} */ (opened.find(".gs-reply textarea"));
-
-  test("is there for a conversation with a model that has a chat template", async () => {
-    expect((await pinned(3)).all(".gs-reply")).toEqual([]);
-    expect((await pinned(3, { prompt })).all(".gs-reply")).toHaveLength(1);
-    expect((await pinned(3, { prompt, about: { ...ABOUT, chat: false } })).all(".gs-reply")).toEqual([]);
-  });
-
-  test("Enter sends what was typed, Shift and Enter is a new line; then the box is empty", async () => {
-    const opened = await pinned(3, { prompt });
-    press(area(opened), "Enter");
-    expect(sent(opened)).toEqual([]);
-    type(area(opened), "And then?\nPlease. ");
-    press(area(opened), "Enter", { shiftKey: true });
-    press(area(opened), "Enter", { isComposing: true });
-    expect(sent(opened)).toEqual([]);
-    press(area(opened), "Enter");
-    const [message, ...more] = sent(opened);
-    expect(message).toEqual({
-      kind: "reply",
-      run: "r1",
-      lane: 0,
-      text: "And then?\nPlease. ",
-      settings: expect.anything(),
-    });
-    expect(message.settings).toMatchObject({ strategy: "sample" });
-    expect(more).toEqual([]);
-    expect(area(opened).value).toBe("And then?\nPlease. ");
-    opened.model.receive({ kind: "problems", problems: [] });
-    play(opened, rows, { run: "r2" });
-    expect(area(opened).value).toBe("");
-  });
-
-  test("can be typed while the run lives, and is said when it is over", async () => {
-    const opened = await open({ prompt, about: ABOUT });
-    const fake = play(opened, rows, { promptTokens: 2 });
-    type(area(opened), "More");
-    const button = /** @type {HTMLButtonElement} */ (opened.find("[data-command=reply]"));
-    press(area(opened), "Enter");
-    expect([button.disabled, button.title, sent(opened)]).toEqual([true, "The run is still going", []]);
-    opened.model.receive(fake.end({ state: "finished" }));
-    paint();
-    button.click();
-    expect(sent(opened)[0]).toMatchObject({ kind: "reply", text: "More" });
-  });
-
-  test("what was wrong stands below it", async () => {
-    const opened = await pinned(3, { prompt });
-    type(area(opened), "x");
-    opened.find("[data-command=reply]").click();
-    opened.model.receive({ kind: "problems", problems: [{ field: "text", value: "", message: "no", way_out: "" }] });
-    paint();
-    expect(opened.find(".gs-reply [role=alert]").textContent?.trim()).toBe("no");
-    expect(opened.all("[role=alert]")).toHaveLength(1);
-  });
-
-  test("another run that is shown leaves what is being typed alone", async () => {
-    const opened = await pinned(3, { prompt });
-    type(area(opened), "half a thou");
-    play(opened, rows, { run: "r0" });
-    expect(area(opened).value).toBe("half a thou");
   });
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { reuse } from "../dev/cache_scenes.js";
 import { FakeRun } from "../dev/fake_kernel.js";
 import { oneLine, sizeText } from "../src/format.js";
+import { emptyState, reduce } from "../src/store.js";
 import { generated, open, paint, play } from "./helpers.js";
 
 /** @typedef {import("../src/wire.js").WireReuse} Reuse */
@@ -157,6 +158,12 @@ describe("the tokens", () => {
     const fake = play(opened, rows, { promptTokens: 4 });
     return { ...opened, fake };
   }
+
+  test("know whether they were reused: hits, computed, or unknown", async () => {
+    const { fake } = await tokens();
+    const { state } = reduce(reduce(emptyState(), fake.begin(4)).state, fake.data(0, 6));
+    expect([0, 2, 3, 4].map((i) => state.tracks[0].token(i)?.cached)).toEqual([true, false, null, null]);
+  });
 
   test("hold whether they were hits, whichever measure is chosen", async () => {
     const { all, find } = await tokens();

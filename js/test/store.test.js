@@ -213,12 +213,6 @@ describe("runs", () => {
     expect([...state.past]).toEqual(["r2"]);
   });
 
-  test("a token knows whether it was reused: a hit, computed, or unknown", () => {
-    const rows = [{ text: "a", cached: 1 }, { text: "b", cached: 0 }, { text: "c" }];
-    const { state } = play([run.begin(3), new FakeRun("r1", rows).data(0, 3)]);
-    expect([0, 1, 2].map((i) => state.tracks[0].token(i)?.cached)).toEqual([true, false, null]);
-  });
-
   test("another begin starts empty records and tables; the older run's frames are ignored", () => {
     const older = several();
     const newer = new FakeRun("r2", generated(["z"]));
