@@ -56,7 +56,7 @@ STICKS_OUT = """() => {
     }
   }
   for (const part of root.querySelectorAll("section, .gs-controls, .gs-toolbar, .gs-legend, .gs-keys, .gs-fields, .gs-folds, .gs-inspector, .gs-readings, .gs-segmented, button, summary > span")) {
-    if (part.scrollWidth > part.clientWidth + 1 && part.clientWidth && !part.closest(".gs-jump")) {
+    if (part.scrollWidth > part.clientWidth + 1 && part.clientWidth && !part.closest(".gs-jump, .gs-alternatives")) {
       faults.push(`within ${part.tagName} ${part.className}: ${part.scrollWidth} > ${part.clientWidth}`);
     }
   }
