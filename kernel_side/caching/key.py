@@ -96,8 +96,10 @@ def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = 
     """
     modules = list(model.named_modules())
     tensors = list(_tensors(modules))
-    adapters = [(name, _plain(vars(one))) for name, one in modules if _is_adapter(one)]
-    attention = sorted({str(one.config._attn_implementation) for _, one in modules if _has_config(one)})
+    kinds = {kind for kind in {type(one) for _, one in modules} if any(hasattr(kind, word) for word in _ADAPTER)}
+    adapters = [(name, _plain(vars(one))) for name, one in modules if type(one) in kinds or _is_adapter(one)]
+    configs = _configs(modules)
+    attention = sorted({str(config._attn_implementation) for config in configs})
     first = next(iter(model.parameters()))
     device = first.device.type
     return Key(
@@ -108,7 +110,7 @@ def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = 
             "device": sorted(map(str, {one.device for _, one in tensors})),
             "attention implementation": attention,
             "adapters": adapters,
-            "settings": [_settings(one) for one in _configs(modules)],
+            "settings": [_settings(one) for one in configs],
             "modules": [(name, type(one), _plain(vars(one))) for name, one in modules],
             "weights": (
                 [(StorageWeakRef(one.untyped_storage()), *_place(one)) for _, one in tensors],
@@ -178,8 +180,9 @@ def _tensors(modules: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, torch.Te
 
 
 def _is_adapter(module: nn.Module) -> bool:
-    # Of the class or the object: asked for what it has not, a module looks in all its tables and raises.
-    return any(hasattr(type(module), word) or word in vars(module) for word in _ADAPTER)
+    # Not by asking it: a module looks for what it has not in all its tables, and raises.
+    own = vars(module)
+    return any(word in own for word in _ADAPTER)
 
 
 def _has_config(module: nn.Module) -> bool:
