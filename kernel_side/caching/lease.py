@@ -155,6 +155,9 @@ class Lease:
             lengths = [one.hidden.shape[1] for one in given]
             cross = forks.stack([one.cross for one in given], lengths, max(lengths), left=False)
             refill_cross(self.cache, forks.repeat(cross, self.copies))
+        if not is_recurrent_cache(self.cache) and self.held != self.columns:
+            # What is told of hits is what the cache holds.
+            raise RuntimeError(f"the cache holds {self.held} columns, and {self.columns} were to be put into it")
         return self.cache
 
     def encoder_outputs(self) -> Any:

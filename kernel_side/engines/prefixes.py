@@ -80,7 +80,7 @@ class PrefixUse:
         rate: PrefillRate,
     ) -> None:
         began = time.perf_counter()
-        self._model, self._lanes, self._settings = model, lanes, settings
+        self._model, self._lanes = model, lanes
         arguments = settings.generate_kwargs()
         config = model.generation_config
         kind = arguments.get("cache_implementation", config.cache_implementation) or "dynamic"

@@ -229,3 +229,11 @@ def test_wrong_use_is_said():
             lease.store([[1, 2], [0, 1, 2]])
         assert lease.store([[1, 2], None]) == 2
     assert lease.store([[1, 2], None]) == 0  # closed
+
+
+def test_a_fork_that_does_not_hold_what_was_found_is_not_handed_out(monkeypatch):
+    model, prefixes = model_of("llama"), PrefixCache(2**24)
+    run(model, [ids_of(12)], prefixes)
+    monkeypatch.setattr("genscope.kernel_side.caching.lease.refill", lambda *_: None)
+    with prefixes.lease(model, [ids_of(12)]) as lease, pytest.raises(RuntimeError, match="holds 0 columns, and 11"):
+        lease.fork()
