@@ -211,12 +211,11 @@ def test_a_conversation_with_tools(notebook: Open) -> None:
     first = [row for row in segments if row[0] == 0]
     assert [kind for _, kind, _ in first] == ["prompt", "model", "tool", "model", "end", "reward"]
     assert first[3][2] > 40  # the second turn of the model goes on from the first
-    labels = page.page.evaluate(
-        """() => [...document.querySelectorAll('.genscope .gs-lane')].map((lane) =>
-             [...lane.querySelectorAll('.gs-segment b, .gs-outcome b')].map((label) => label.dataset.text))"""
-    )
-    for lane in labels:
-        assert lane == ["prompt", "model, turn 1", "tool: add", "model, turn 2", "ended: submit", "reward 1"]
+    labels = """() => [...document.querySelectorAll('.genscope .gs-lane')].map((lane) =>
+        [...lane.querySelectorAll('.gs-segment b, .gs-outcome b')].map((label) => label.dataset.text))"""
+    wanted = ["prompt", "model, turn 1", "tool: add", "model, turn 2", "ended: submit", "reward 1"]
+    # Any frame may be the first to say that the run is over.
+    until(lambda: page.page.evaluate(labels) == [wanted, wanted], what="for all segments")
     texts = page.ask("[[token.shown for token in lane.record] for lane in scope.run.lanes]")
     assert ["".join(one["tokens"]) for one in lanes(page)] == ["".join(one) for one in texts]
     photograph(page, "tools")
