@@ -18,7 +18,7 @@ Contrastive search compares hidden states of all tokens, which no cache holds; i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -86,6 +86,7 @@ class Lease:
         self.width = max(map(len, prompts))
         self._owner = owner
         self._forked = False
+        self._hidden: torch.Tensor | None = None
         self._pinned: list[Node] = []
         self._trees: list[Tree | None] = [None] * len(prompts)
         self._nodes: list[Node | None] = [None] * len(prompts)
@@ -160,6 +161,30 @@ class Lease:
             raise RuntimeError(f"the cache holds {self.held} columns, and {self.columns} were to be put into it")
         return self.cache
 
+    def arguments(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what ``generate`` is given beside the whole ids, once; nothing where nothing can be reused or stored.
+
+        Parameters
+        ----------
+        inputs : mapping, optional
+            ``input_ids`` and ``attention_mask`` for the encoder, where there is one: what it gives is reused, or
+            computed here, and stored with the rest. Without, it reads in ``generate`` itself.
+        """
+        fork = self.fork()
+        if fork is None:
+            return {}
+        # Beside a cache, `generate` takes no kind of one; and what is compiled would not see our layers.
+        arguments: dict[str, Any] = {"cache": fork, "cache_implementation": None, "disable_compile": True}
+        if self.sources is not None and inputs is not None:
+            given = self.encoder_outputs()
+            if given is None:
+                read = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+                with torch.no_grad():
+                    given = self.model.get_encoder()(**read, return_dict=True)
+            self._hidden = given.last_hidden_state
+            arguments["encoder_outputs"] = given
+        return arguments
+
     def encoder_outputs(self) -> Any:
         """Return what the encoder gave, for ``generate(encoder_outputs=...)``, None where it must read.
 
@@ -186,7 +211,7 @@ class Lease:
             end left out; None leaves a row out. Without, prompts only, which of beams is all that can be told: their
             rows are the live hypotheses' in the end.
         encoder_hidden : torch.Tensor, optional
-            What the encoder gave, one row a prompt or one a row of the cache.
+            What the encoder gave, one row a prompt or one a row of the cache; known where :meth:`arguments` made it.
         failed : bool
             Whether ``generate`` was left by an exception. Keys and values are those of their tokens all the same; of a
             recurrent state it is not known then which tokens are in it, so it is not stored.
@@ -214,7 +239,8 @@ class Lease:
                 raise ValueError(f"row {index} does not begin with its prompt: it is of another run, or has padding")
         if not self._forked:
             return 0
-        return self._owner.store(self, whole, encoder_hidden, failed=failed)
+        hidden = self._hidden if encoder_hidden is None else encoder_hidden
+        return self._owner.store(self, whole, hidden, failed=failed)
 
     def close(self) -> None:
         """Give back what is pinned, and let go of the run's cache."""

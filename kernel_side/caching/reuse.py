@@ -5,7 +5,9 @@ Plain data. Looking up is in ``prefix_cache``; who fills this in is the engine's
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .hits import RowHit
 
@@ -53,6 +55,15 @@ class PromptReuse:
     saved: float | None = None
     saved_measured: bool = False
     verified: Verified | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[RowHit], decode: Callable[[list[int]], Any]) -> PromptReuse:
+        """Sum up what was found, with the texts of tokens as a tokenizer's ``decode`` gives them."""
+        return cls(
+            tuple(rows),
+            asked=tuple("" if row.end.asked is None else str(decode([row.end.asked])) for row in rows),
+            cached=tuple(tuple(str(decode([one])) for one in row.end.cached) for row in rows),
+        )
 
     @property
     def tokens(self) -> int:

@@ -118,15 +118,10 @@ class EnvironmentJob:
                 self._hits[lane].append(hit)
             self._write_prompt(lane)
         if any(self._hits):
-            decode = self._engine.engine.tokenizer.decode
             looked_at = self._hits[: max(at for at, hits in enumerate(self._hits) if hits) + 1]
             source = False if self._engine.engine.model.config.is_encoder_decoder else None
-            rows = tuple(_together(hits) if hits else _no_turn(source) for hits in looked_at)
-            self.reuse = PromptReuse(
-                rows,
-                asked=tuple("" if row.end.asked is None else str(decode([row.end.asked])) for row in rows),
-                cached=tuple(tuple(str(decode([one])) for one in row.end.cached) for row in rows),
-            )
+            rows = [_together(hits) if hits else _no_turn(source) for hits in looked_at]
+            self.reuse = PromptReuse.of(rows, self._engine.engine.tokenizer.decode)
 
     def _on_segment(self, came: Came) -> None:
         """Write what has come to a history."""

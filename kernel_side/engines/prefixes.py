@@ -97,27 +97,16 @@ class PrefixUse:
             only_store="the model's generation config says use_cache=False" if off else _why_not(settings, plan, model),
         )
         self.inputs: dict[str, Any] = {}
-        self._hidden: torch.Tensor | None = None
         try:
-            fork = None if off else self._lease.fork()
-            if fork is not None:
-                # Beside a cache, `generate` takes no kind of one; and what is compiled would not see our layers.
-                self.inputs = {"cache": fork, "cache_implementation": None, "disable_compile": True}
-                if sources is not None and not _keeps_states(settings):
-                    given = self._lease.encoder_outputs() or _encode(model, inputs)
-                    self.inputs["encoder_outputs"] = given
-                    self._hidden = given.last_hidden_state
+            if not off:
+                # States of the encoder that are kept come from `generate`'s own pass.
+                self.inputs = self._lease.arguments(None if _keeps_states(settings) else inputs)
         except BaseException:
             self._lease.close()
             raise
         self.held = self._lease.columns
-        rows = self._lease.rows
         self.price = time.perf_counter() - began
-        self.reuse = PromptReuse(
-            rows,
-            asked=tuple("" if row.end.asked is None else str(tokenizer.decode([row.end.asked])) for row in rows),
-            cached=tuple(tuple(str(tokenizer.decode([one])) for one in row.end.cached) for row in rows),
-        )
+        self.reuse = PromptReuse.of(self._lease.rows, tokenizer.decode)
         saved = rate.estimate(self.reuse.reused)
         if saved is not None and self.reuse.reused:
             self.reuse = dataclasses.replace(self.reuse, saved=saved - self.price)
@@ -167,7 +156,7 @@ class PrefixUse:
             # The rows of a search are its live hypotheses; only that they begin with the prompt is known of them.
             rows = None if self._searches else [lane.record.ids() for lane in self._lanes]
             if rows is None or all(rows):  # it may have failed before the prompt was recorded
-                self._lease.store(rows, encoder_hidden=self._hidden, failed=error is not None)
+                self._lease.store(rows, failed=error is not None)
         finally:
             self._lease.close()
 
@@ -206,10 +195,3 @@ def _why_not(settings: Settings, plan: Plan, model: Any) -> str | None:
     if plan.loop is not None and is_recurrent(model):
         return f"the strategy {settings.strategy!r} begins a recurrent model with the whole prompt"
     return None
-
-
-def _encode(model: Any, inputs: dict[str, Any]) -> Any:
-    with torch.no_grad():
-        return model.get_encoder()(
-            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], return_dict=True
-        )

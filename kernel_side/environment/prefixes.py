@@ -65,7 +65,7 @@ class TurnPrefixes:
     ) -> None:
         self.inputs: dict[str, Any] = {}
         self.held = 0
-        self._rows, self._lease, self._hidden = rows, None, None
+        self._rows, self._lease = rows, None
         self._searches: bool = asked.get("num_beams", 1) > 1
         if prefixes is None or asked.get("use_cache") is False:
             why = "use_cache is off" if prefixes is None else "generation_kwargs say use_cache=False"
@@ -84,15 +84,9 @@ class TurnPrefixes:
             only_store=_why_not(model, loop),
         )
         try:
-            fork = self._lease.fork()
-            if fork is not None:
-                # Beside a cache `generate` takes no kind of one; and compiled code would not see our layers.
-                self.inputs = {"cache": fork, "cache_implementation": None, "disable_compile": True}
-                if encoder:
-                    given = self._lease.encoder_outputs() or _encode(model, inputs)
-                    start = torch.tensor(prompts, device=model.device)
-                    self.inputs |= {"encoder_outputs": given, "decoder_input_ids": start}
-                    self._hidden = given.last_hidden_state
+            self.inputs = self._lease.arguments(inputs)
+            if encoder and self.inputs:
+                self.inputs["decoder_input_ids"] = torch.tensor(prompts, device=model.device)
         except BaseException:
             self._lease.close()
             raise
@@ -116,7 +110,7 @@ class TurnPrefixes:
         """
         if self._lease is not None:
             rows = None if self._searches else [[*row, *new] for row, new in zip(self._prompts, results, strict=True)]
-            self._lease.store(rows, encoder_hidden=self._hidden)
+            self._lease.store(rows)
 
     def __enter__(self) -> Self:
         return self
@@ -128,7 +122,7 @@ class TurnPrefixes:
             return
         try:
             if error is not None:
-                self._lease.store(encoder_hidden=self._hidden, failed=True)
+                self._lease.store(failed=True)
         finally:
             self._lease.close()
 
@@ -157,8 +151,3 @@ def _decoder_start(asked: Mapping[str, Any]) -> list[int]:
 
 def _read(inputs: Mapping[str, Any]) -> list[tuple[list[int], torch.Tensor]]:
     return list(zip(inputs["input_ids"].tolist(), inputs["attention_mask"], strict=True))
-
-
-def _encode(model: Any, inputs: Mapping[str, Any]) -> Any:
-    with torch.no_grad():
-        return model.get_encoder()(**inputs, return_dict=True)
