@@ -7,7 +7,7 @@ address that is used again is never taken for the weights that were there before
 (``decoding.model_view``) have the same key as the model, unless something that matters is set on them.
 
 Torch does not count a change through ``tensor.data``. For these, contents are compared too: whole tensors up to
-:data:`LOOKED_AT` elements, of larger ones whole rows at equal distances, and all columns of these (about a tenth of a
+:data:`LOOKED_AT` elements, and of larger ones about :data:`_SAMPLED`, whole rows at equal distances (a twentieth of a
 decode step for the 135 million weights of the demo model); ``thorough=True`` compares all contents (several steps).
 
 Not here: what a cache's class allows (``layers``).
@@ -15,7 +15,7 @@ Not here: what a cache's class allows (``layers``).
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import inspect
 import types
 from collections.abc import Iterable, Iterator
@@ -28,10 +28,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import PreTrainedConfig
 from transformers.utils import output_capturing
 
-__all__ = ["LOOKED_AT", "Key", "follows_padding", "key_of", "longest_exact", "why_not"]
+__all__ = ["LOOKED_AT", "Key", "Seen", "follows_padding", "key_of", "longest_exact", "why_not"]
 
 LOOKED_AT = 4096
-"""Elements of a tensor whose contents are compared unless all are."""
+"""Elements of the largest tensors whose contents are compared whole."""
+
+_SAMPLED = 1024
+"""Elements of a larger tensor that are compared unless all are."""
 
 _ALONE = 32768
 """Elements that torch works on in the calling thread: to gather a new thread's helpers takes longer than small sums."""
@@ -81,12 +84,22 @@ _CAUSES = {
 }
 
 
-def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = False) -> Key:
+class Seen:
+    """A model's modules and tensors as they are now: gathered once for :func:`why_not` and :func:`key_of`."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.modules = list(model.named_modules())
+        self.tensors = list(_tensors(self.modules))
+
+
+def key_of(seen: Seen, kind: str, execution: str = "eager", *, thorough: bool = False) -> Key:
     """Return the key of a model as it is now.
 
     Parameters
     ----------
-    model : PreTrainedModel
+    seen : Seen
+        The model, just looked at.
     kind : str
         The kind of cache.
     execution : str
@@ -94,14 +107,12 @@ def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = 
     thorough : bool
         Compare the contents of all weights, not only of a part of the large ones.
     """
-    modules = list(model.named_modules())
-    tensors = list(_tensors(modules))
+    modules, tensors = seen.modules, seen.tensors
     kinds = {kind for kind in {type(one) for _, one in modules} if any(hasattr(kind, word) for word in _ADAPTER)}
     adapters = [(name, _plain(vars(one))) for name, one in modules if type(one) in kinds or _is_adapter(one)]
     configs = _configs(modules)
     attention = sorted({str(config._attn_implementation) for config in configs})
-    first = next(iter(model.parameters()))
-    device = first.device.type
+    device = next(iter(seen.model.parameters())).device.type
     return Key(
         {
             "cache class": kind,
@@ -124,29 +135,30 @@ def key_of(model: Any, kind: str, execution: str = "eager", *, thorough: bool = 
     )
 
 
-def why_not(model: Any) -> str | None:
+def why_not(seen: Seen) -> str | None:
     """Return why nothing can be known about a model's keys and values, None where it can."""
-    if model.training:
+    if seen.model.training:
         return "the model is in training mode, in which its dropout is random; call model.eval()"
     everywhere = vars(nn.modules.module)
     if everywhere["_global_forward_hooks"] or everywhere["_global_forward_pre_hooks"]:
         return "a forward hook on all modules may change what they compute"
-    modules = list(model.named_modules())
-    for name, module in modules:
-        if module.training:
+    for name, module in seen.modules:
+        own = vars(module)
+        if own["training"]:
             return f"{name} is in training mode, in which dropout is random; call model.eval()"
-        if "forward" in vars(module):
+        if "forward" in own:
             return f"forward() of {name or 'the model'} was replaced on the object, so what it computes is not known"
-        hooks = (*vars(module)["_forward_hooks"].values(), *vars(module)["_forward_pre_hooks"].values())
-        # The library's own, which hand outputs out, change nothing.
-        if any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks):
-            return f"a forward hook on {name or 'the model'} may change what it computes"
-    for name, tensor in _tensors(modules):
+        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            hooks = (*own["_forward_hooks"].values(), *own["_forward_pre_hooks"].values())
+            # The library's own, which hand outputs out, change nothing.
+            if any(getattr(hook, "__module__", None) != output_capturing.__name__ for hook in hooks):
+                return f"a forward hook on {name or 'the model'} may change what it computes"
+    for name, tensor in seen.tensors:
         if tensor.is_meta:
             return f"{name} is not in memory (offloaded), so that a change of it would not be seen"
         if tensor.is_inference():
             return f"{name} was made in inference mode, in which torch does not count changes"
-    config = model.config.get_text_config(decoder=True)
+    config = seen.model.config.get_text_config(decoder=True)
     if getattr(config, "use_bidirectional_attention", None) or getattr(config, "is_causal", True) is False:
         return "its tokens look at later ones, so that a prefix is not known before all of it is"
     return None
@@ -204,15 +216,23 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
     return version, tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
-def _plain(values: dict[str, Any]) -> list[tuple[str, Any]]:
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """Return what can be compared of a module's own attributes: numbers, texts, functions, and containers of these."""
-    # Nearly all are numbers and texts, and there are thousands of them: these need no closer look.
-    found = (
-        (name, value if type(value) in _AS_THEY_ARE else _value(value))
-        for name, value in values.items()
-        if name not in _LEFT_OUT
-    )
-    return [(name, value) for name, value in found if value is not _NOTHING]
+    found = {}
+    for name in _compared(tuple(values)):
+        value = values[name]
+        # Nearly all are numbers and texts, and there are thousands of them: these need no closer look.
+        if type(value) in _AS_THEY_ARE:
+            found[name] = value
+        elif (compared := _value(value)) is not _NOTHING:
+            found[name] = compared
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _compared(names: tuple[str, ...]) -> tuple[str, ...]:
+    # Modules of one class nearly all have the same attributes.
+    return tuple(name for name in names if name not in _LEFT_OUT)
 
 
 _NOTHING = object()
@@ -232,9 +252,9 @@ def _value(value: Any) -> Any:
     return _NOTHING
 
 
-def _contents(tensors: list[torch.Tensor], *, thorough: bool) -> bytes:
-    """Return a digest of sums of the tensors' bits, by row and by column: whole numbers, so the same in any order."""
-    # Samples of one shape go together: hundreds of small sums cost more than what they add up.
+def _contents(tensors: list[torch.Tensor], *, thorough: bool) -> list[int]:
+    """Return hashes of the tensors' bits: of samples, or of sums by row and by column (whole numbers, in any order)."""
+    # Samples of one shape go together: hundreds of small operations cost more than what they read.
     alike: dict[Any, list[torch.Tensor]] = {}
     for place, tensor in enumerate(tensors):
         plain = tensor.detach()
@@ -242,26 +262,25 @@ def _contents(tensors: list[torch.Tensor], *, thorough: bool) -> bytes:
             plain = plain.contiguous()
         rows = plain.reshape(-1, plain.shape[-1] if plain.dim() > 1 else plain.numel())
         if not thorough:
-            rows = rows[:: -(-rows.numel() // LOOKED_AT) or 1]
+            rows = rows[:: -(-rows.numel() // _SAMPLED) if rows.numel() > LOOKED_AT else 1]
         alike.setdefault((rows.device, rows.dtype, rows.shape, place if thorough else None), []).append(rows)
-    sums: dict[torch.device, list[torch.Tensor]] = {}
+    hashes = []
     for parts in alike.values():
-        together = max(1, _ALONE // max(1, parts[0].numel()))
-        for begin in range(0, len(parts), together):
-            rows = torch.stack(parts[begin : begin + together]) if together > 1 else parts[begin][None]
-            bits = rows.view(_words(rows))
-            sums.setdefault(rows.device, []).extend((bits.sum(dim=2).flatten(), bits.sum(dim=1).flatten()))
-    digest = hashlib.blake2b(digest_size=16)
-    for of_device in sums.values():
-        digest.update(torch.cat(of_device).cpu().numpy().tobytes())
-    return digest.digest()
+        if thorough:
+            bits = parts[0].view(_words(parts[0]))
+            read = [bits.sum(dim=1), bits.sum(dim=0)]
+        else:
+            together = max(1, _ALONE // max(1, parts[0].numel()))
+            read = [torch.stack(parts[begin : begin + together]) for begin in range(0, len(parts), together)]
+        hashes += [hash(one.cpu().view(torch.uint8).numpy().tobytes()) for one in read]
+    return hashes
 
 
 def _words(rows: torch.Tensor) -> torch.dtype:
-    """Return the widest integer in which rows, of any number of dimensions, can be seen."""
+    """Return the widest integer in which rows can be seen."""
     size = rows.element_size()
     places = [rows.shape[-1] * size, rows.storage_offset() * size]
-    places += [rows.stride(at) * size for at in range(rows.dim() - 1) if rows.shape[at] > 1]
+    places += [rows.stride(0) * size] if rows.shape[0] > 1 else []
     for dtype in (torch.int64, torch.int32, torch.int16):
         if dtype.itemsize >= size and not any(place % dtype.itemsize for place in places):
             return dtype

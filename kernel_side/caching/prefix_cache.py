@@ -21,7 +21,7 @@ import torch
 
 from .explain import hit, refused, state_hit, unknown
 from .hits import RowHit, Stats
-from .key import follows_padding, key_of, longest_exact, why_not
+from .key import Seen, follows_padding, key_of, longest_exact, why_not
 from .layers import UncacheableError, fresh_cache, is_recurrent_cache
 from .lease import Lease
 from .picture import picture
@@ -114,13 +114,14 @@ class PrefixCache:
             raise ValueError("there is a prompt without tokens; a run begins with at least one")
         if bool(model.config.is_encoder_decoder) != (read is not None) or (read is not None and len(read) != len(rows)):
             raise ValueError("give what the encoder reads in sources, one a prompt, and only where there is an encoder")
+        seen = Seen(model)
         try:
-            empty = self._empty(model, kind, length)
+            empty = self._empty(seen, kind, length)
         except UncacheableError as error:
             lease = Lease(self, model, None, rows, read, copies, None)
             self._count(lease, [refused(row, str(error)) for row in rows])
             return lease
-        key = key_of(model, kind, execution, thorough=self.thorough)
+        key = key_of(seen, kind, execution, thorough=self.thorough)
         lease = Lease(self, model, key, rows, read, copies, empty)
         with self.lock:
             self._shelf.forget_old(model, key)
@@ -177,7 +178,7 @@ class PrefixCache:
             return 0  # the lease says why
         try:
             parts = lease.key.parts
-            now = key_of(lease.model, parts["cache class"], parts["execution"], thorough=self.thorough)
+            now = key_of(Seen(lease.model), parts["cache class"], parts["execution"], thorough=self.thorough)
             changed = lease.key.differences(now)
             with self.lock:
                 if changed:
@@ -187,16 +188,17 @@ class PrefixCache:
             with self.lock:
                 return self._shelf.refuse(f"storing failed: {type(error).__name__}: {error}")
 
-    def _empty(self, model: Any, kind: str, length: int | None) -> Any:
-        if reason := why_not(model):
+    @staticmethod
+    def _empty(seen: Seen, kind: str, length: int | None) -> Any:
+        if reason := why_not(seen):
             raise UncacheableError(reason)
-        limit = longest_exact(model)
+        limit = longest_exact(seen.model)
         if limit is not None and (length is None or length > limit):
             raise UncacheableError(
                 f"its RoPE changes the positions of earlier tokens once there are more than {limit}, and the run may "
                 f"get to {'any length' if length is None else length}"
             )
-        return fresh_cache(model, kind, length)
+        return fresh_cache(seen.model, kind, length)
 
     # -- looking up
 

@@ -135,8 +135,7 @@ class EnvironmentJob:
             if reuse is not None and reuse.hit is not None:
                 more = {"reused": reuse.reused, "computed": reuse.computed, "text": reuse.why}
         elif kind == "tool":
-            for token in came.tokens:
-                writer.append(token, "tool")
+            writer.extend(came.tokens, "tool", [None] * len(came.tokens))
             more = {"text": ", ".join(came.called) or None}
         elif kind == "end":
             self._write_prompt(lane)  # of a history that had no turn
@@ -152,8 +151,8 @@ class EnvironmentJob:
             return
         ids = history.tokens[: self.recording.lanes[lane].prompt_tokens].tolist()
         reuse = history.reuses[0] if self._hits[lane] else None
-        for position, token in enumerate(ids):
-            writer.append(token, "prompt", cached=None if reuse is None else position < reuse.reused)
+        cached = [None if reuse is None else position < reuse.reused for position in range(len(ids))]
+        writer.extend(ids, "prompt", cached)
         self.recording.segments.append(Segment(lane, "prompt", 0, 0, len(ids)))
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import codecs
 import copy
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -22,8 +21,7 @@ from .windowed import Windowed
 __all__ = ["Detokenizer", "Piece", "TokenBytes", "literal", "token_bytes_of"]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     r"""What one token did to the text.
 
     Attributes

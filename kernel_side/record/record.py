@@ -148,11 +148,16 @@ class Record(Sequence[Token]):
         ValueError
             When ``token.position`` is not the next position.
         """
+        self.extend((token,))
+
+    def extend(self, tokens: Sequence[Token]) -> None:
+        """Add the next rows, all or none. Raises as :meth:`append` does."""
         with self._grew:
-            if token.position != len(self._tokens):
-                msg = f"token of position {token.position} appended to a record of {len(self._tokens)} rows"
-                raise ValueError(msg)
-            self._tokens.append(token)
+            for position, token in enumerate(tokens, len(self._tokens)):
+                if token.position != position:
+                    msg = f"token of position {token.position} appended to a record of {position} rows"
+                    raise ValueError(msg)
+            self._tokens.extend(tokens)
             self._grew.notify_all()
 
     def wait_beyond(self, count: int, timeout: float | None = None) -> bool:

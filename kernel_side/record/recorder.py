@@ -173,26 +173,31 @@ class Recorder(StepStreamer):
             for writer, cached, tokens, real in zip(
                 self._sources, known, *_rows_of(source.tokens, source.attention_mask), strict=False
             ):
-                for token in tokens[real].tolist():
-                    writer.append(token, "prompt", cached=cached)
+                given = tokens[real].tolist()
+                writer.extend(given, "prompt", [cached] * len(given))
         pending, self._pending_logits = self._pending_logits, None if output.logits is None else output.logits[:, -1:]
         for row, (writer, tokens, real) in enumerate(
             zip(self._writers, *_rows_of(output.tokens, output.attention_mask), strict=False)
         ):
+            at, reused = len(writer.record), None if self.reused is None else self.reused[row]
+            if output.logits is None:
+                given = tokens[real].tolist()
+                hits = [None if reused is None else place < reused for place in range(at, at + len(given))]
+                writer.extend(given, "prompt", hits)
+                continue
+            before = output.logits[row, :-1]
+            if pending is not None:
+                before = torch.cat([pending[row], before])
+            first = len(tokens) - len(before)  # 1 at the very start: nothing predicts the first token
             measures: list[Measures | None] = [None] * len(tokens)
-            if output.logits is not None:
-                before = output.logits[row, :-1]
-                if pending is not None:
-                    before = torch.cat([pending[row], before])
-                first = len(tokens) - len(before)  # 1 at the very start: nothing predicts the first token
-                if len(before):
-                    measures[first:] = measure(before, None, tokens[first:], self._alternatives)
+            if len(before):
+                measures[first:] = measure(before, None, tokens[first:], self._alternatives)
             for token, kept, numbers in zip(tokens.tolist(), real.tolist(), measures, strict=True):
                 if kept:
                     # Behind left padding the first real token was predicted from padding: no measure of it.
-                    at = len(writer.record)
-                    cached = None if self.reused is None else at < self.reused[row]
-                    writer.append(token, "prompt", numbers if at else None, cached=cached)
+                    hit = None if reused is None else at < reused
+                    writer.append(token, "prompt", numbers if at else None, cached=hit)
+                    at += 1
         if self._pending_logits is not None:
             self._pending_logits = self._pending_logits.clone()  # a view would keep the whole slice
 

@@ -64,6 +64,28 @@ class RowWriter:
             )
         )
 
+    def extend(self, tokens: Sequence[int], origin: Origin, cached: Sequence[bool | None]) -> None:
+        """Add tokens of which nothing was measured: a prompt of thousands stands before a run's first step."""
+        self._peeked.clear()
+        push = self._detokenizer.push
+        rows = []
+        for position, (token, hit) in enumerate(zip(tokens, cached, strict=True), len(self.record)):
+            piece = push(token)
+            rows.append(
+                Token(
+                    position,
+                    token,
+                    piece.text,
+                    piece.shown,
+                    piece.bytes,
+                    piece.group,
+                    piece.special,
+                    origin,
+                    cached=hit,
+                )
+            )
+        self.record.extend(rows)
+
     def end(self) -> None:
         """Complete the text."""
         self.record.tail = self._detokenizer.tail()

@@ -9,7 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, cache_utils
 from transformers.cache_utils import DynamicLayer
 
 from cached_runs import assert_same, ids_of, run
-from genscope.kernel_side.caching.key import LOOKED_AT, key_of, longest_exact, why_not
+from genscope.kernel_side.caching.key import LOOKED_AT, Seen, key_of, longest_exact, why_not
 from genscope.kernel_side.caching.layers import UncacheableError, fresh_cache
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.decoding.model_view import view_of
@@ -88,12 +88,12 @@ def test_large_weights_are_looked_at_in_part_unless_thoroughly():
         ).eval()
     weight = model.lm_head.weight
     assert weight.numel() > LOOKED_AT
-    before, all_before = key_of(model, "dynamic"), key_of(model, "dynamic", thorough=True)
+    before, all_before = key_of(Seen(model), "dynamic"), key_of(Seen(model), "dynamic", thorough=True)
     weight.data[1, 1] += 1.0  # of the rows that are left out
-    assert before.differences(key_of(model, "dynamic")) == ()
-    assert all_before.differences(key_of(model, "dynamic", thorough=True)) == ("weights",)
+    assert before.differences(key_of(Seen(model), "dynamic")) == ()
+    assert all_before.differences(key_of(Seen(model), "dynamic", thorough=True)) == ("weights",)
     weight.data[:, 1] += 1.0
-    assert before.differences(key_of(model, "dynamic")) == ("weights",)
+    assert before.differences(key_of(Seen(model), "dynamic")) == ("weights",)
 
 
 def test_another_dtype_misses():
@@ -198,12 +198,12 @@ def test_a_model_that_is_gone_takes_its_tree_with_it():
 @pytest.mark.parametrize("what", ["generate", "states", "static", "beams"])
 def test_runs_leave_the_key_as_it_is(what):
     model = tiny_model("gemma3")
-    before = key_of(model, "dynamic")
+    before = key_of(Seen(model), "dynamic")
     states = {"output_hidden_states": True, "output_attentions": True, "return_dict_in_generate": True}
     settings = {"states": states, "static": {"cache_implementation": "static"}, "beams": {"num_beams": 2}}
     model.generate(torch.tensor([PROMPT]), max_new_tokens=3, disable_compile=True, **settings.get(what, {}))
-    assert before.differences(key_of(model, "dynamic")) == ()
-    assert why_not(model) is None
+    assert before.differences(key_of(Seen(model), "dynamic")) == ()
+    assert why_not(Seen(model)) is None
 
 
 def test_a_weight_that_changes_during_a_run_keeps_it_from_being_stored():
@@ -237,7 +237,7 @@ def test_a_forward_hook_is_refused():
     handle = model.model.layers[1].register_forward_hook(lambda *args: None)
     assert refusal(model) == "a forward hook on model.layers.1 may change what it computes"
     handle.remove()
-    assert why_not(model) is None
+    assert why_not(Seen(model)) is None
 
 
 def test_a_hook_on_all_modules_is_refused():
