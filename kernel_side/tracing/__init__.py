@@ -1,0 +1,1 @@
+"""Executions: how the forward pass of a model runs under an unchanged ``generate``."""

@@ -1,0 +1,72 @@
+"""Traced execution: ``torch.jit.trace`` of a step, which saves what Python and dispatch cost.
+
+``optimise`` says what is done to a trace:
+
+- ``"none"``: nothing; the same kernels in the same order, so that logits are bit-equal to eager ones;
+- ``"freeze"``: weights become constants of the graph;
+- ``"inference"``: frozen, then ``torch.jit.optimize_for_inference``, which also lays the weights out anew (a second
+  copy of them) for one row, which gains from it; graphs for several rows are left as they are, since they lose.
+
+``torch.jit`` is in maintenance upstream; ``torch.export`` is its announced successor (``exported``). Its deprecation
+warnings are kept to this file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import torch
+
+from .execution import Graph, GraphExecution
+from .situation import Call, Situation
+from .step import Step
+
+__all__ = ["Optimise", "Traced"]
+
+Optimise = Literal["none", "freeze", "inference"]
+
+
+class Traced(GraphExecution):
+    """Runs traces. See :class:`~.execution.Execution`.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+    optimise : {"none", "freeze", "inference"}
+
+    Raises
+    ------
+    ValueError
+        For another word.
+    """
+
+    name = "traced"
+
+    def __init__(self, model: Any, optimise: Optimise = "none") -> None:
+        if optimise not in get_args(Optimise):
+            raise ValueError(f"optimise is {optimise!r}; it can be one of {', '.join(map(repr, get_args(Optimise)))}")
+        super().__init__(model)
+        self.optimise = optimise
+        if optimise != "none":
+            self.name = "optimised"
+
+    def situation_of(self, situation: Situation) -> Situation:
+        """Return the same for any number of rows, where they are not treated apart."""
+        return situation if self.optimise == "inference" else replace(situation, row=False)
+
+    def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
+        """Trace, then do what was asked for."""
+        stage("tracing")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph: Any = torch.jit.trace(step, tuple(call.tensors.values()), check_trace=False, strict=False)
+            if self.optimise != "none" and (call.situation.row or self.optimise == "freeze"):
+                stage("optimising")
+                graph = torch.jit.freeze(graph.eval())
+                if self.optimise == "inference":
+                    graph = torch.jit.optimize_for_inference(graph)
+        made: Graph = graph
+        return made
