@@ -42,7 +42,7 @@ class _Joining(DynamicLayer):
     """A layer that joins what it is given, whatever kind of layer the real one is."""
 
     def __init__(self, check: Callable[[], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # transformers 5.24
         self._check = check
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from .execution import Execution
+from .execution import Eager, Execution
 from .traced import Traced
 
 __all__ = ["EXECUTIONS", "make_execution", "trace"]
 
 EXECUTIONS: dict[str, Callable[..., Execution]] = {
+    "eager": Eager,
     "traced": Traced,
     "optimised": partial(Traced, optimise="inference"),
 }

@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 
 import torch
 
-from .execution import Graph, GraphExecution
+from .graphs import Graph, GraphExecution
 from .situation import Call, Situation
 from .step import Step
 
