@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "RunState", "RunStatus"]
 
 _OVER: tuple[RunState, ...] = ("finished", "stopped", "failed")
+_GOING: tuple[RunState, ...] = ("prefilling", "decoding")
 _EXIT_GRACE = 30.0
 """Seconds that the interpreter's exit waits for runs that go on: for the step, or the prefill, that each is in."""
 
@@ -137,7 +138,9 @@ class Run:
     @property
     def state(self) -> RunState:
         """One of :data:`RunState`."""
-        return self._state
+        state = self._state
+        use = self._job.execution
+        return "preparing" if state in _GOING and use is not None and use.preparing else state
 
     @property
     def over(self) -> bool:
@@ -182,7 +185,7 @@ class Run:
     def status(self) -> RunStatus:
         """Return where the run stands now."""
         with self._changed:
-            state = self._state
+            state = self.state
             ahead = self._turnstile.ahead(self._ticket) if state == "queued" else 0
         progress, rounds = self._job.progress, self.recording.rounds
         generated, elapsed = progress.generated, self._stopwatch.elapsed()
@@ -199,6 +202,7 @@ class Run:
             queue_ahead=ahead,
             drafts=summarize(rounds) if self.settings.drafts else None,
             reuse=self._job.reuse,
+            execution=None if self._job.execution is None else self._job.execution.status(),
         )
 
     def to_frame(self) -> pd.DataFrame:

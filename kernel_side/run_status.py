@@ -7,10 +7,11 @@ from typing import Literal
 
 from .caching.reuse import PromptReuse
 from .record.rounds import DraftSummary
+from .tracing.use import ExecutionStatus
 
 __all__ = ["RunState", "RunStatus"]
 
-RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
+RunState = Literal["queued", "preparing", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class RunStatus:
         What drafting was worth so far; None without drafting.
     reuse : PromptReuse or None
         What was taken from the prefix cache; None before it was asked, and in a run without one.
+    execution : ExecutionStatus or None
+        How forward passes run where that is not eagerly. What it prepares is in none of the times here.
     """
 
     state: RunState
@@ -55,3 +58,4 @@ class RunStatus:
     queue_ahead: int
     drafts: DraftSummary | None = None
     reuse: PromptReuse | None = None
+    execution: ExecutionStatus | None = None

@@ -19,6 +19,7 @@ from genscope.kernel_side.engines.turnstile import Turnstile
 from genscope.kernel_side.record.record import Record
 from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import Request
+from genscope.kernel_side.tracing.use import Use
 
 DRAFTS = 4
 """Drafted tokens a round."""
@@ -66,6 +67,7 @@ class FakeEngine:
 class FakeJob:
     busy = 0.0
     reuse: PromptReuse | None = None
+    execution: Use | None = None
 
     def __init__(self, engine: FakeEngine, request: Request) -> None:
         self.engine, self.request = engine, request

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from genscope.kernel_side.engines.base import Outcome, Progress
+from genscope.kernel_side.engines.base import Checkpoint, Outcome, PausableClock, Progress
 from genscope.kernel_side.engines.turnstile import Turnstile
 from genscope.kernel_side.record.record import Alternative, Record, Token
-from genscope.kernel_side.record.recorder import Clock
 from genscope.kernel_side.record.recording import Lane, Recording
 from genscope.kernel_side.request import Request
 
@@ -63,6 +62,8 @@ class PacedEngine:
 class _Job:
     busy = 0.0
     looks = None
+    reuse = None
+    execution = None
 
     def __init__(self, engine: PacedEngine, request: Request) -> None:
         self._engine, self.request = engine, request
@@ -80,7 +81,7 @@ class _Job:
         made = len(self.recording.lanes[0].record)
         return Progress(made, 0.001, made * 0.05) if made else Progress()
 
-    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
+    def execute(self, clock: PausableClock, checkpoint: Checkpoint) -> Outcome:
         """Make the tokens."""
         for count, rate in self._engine.stretches:
             began = time.perf_counter()

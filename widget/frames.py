@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..kernel_side.record.record import Record, Token
     from ..kernel_side.record.recording import Recording
     from ..kernel_side.request import Request
+    from ..kernel_side.tracing.use import ExecutionStatus
 
     _Rows = wire.RoundRows | wire.BeamRows | wire.ChoiceRows | wire.SegmentRows
 
@@ -225,6 +226,23 @@ def status_of(run: Streamed) -> wire.Status:
             "generated": drafts.generated,
         },
         "reuse": None if status.reuse is None else _reuse(status.reuse),
+        "execution": None if status.execution is None else _execution(status.execution),
+    }
+
+
+def _execution(use: ExecutionStatus) -> wire.WireExecution:
+    fallbacks = sorted(use.fallbacks.items(), key=lambda one: -one[1])
+    now = use.preparing
+    return {
+        "name": use.name,
+        "passes": use.passes,
+        "compared": use.compared,
+        "fallbacks": [{"reason": sendable(reason), "passes": passes} for reason, passes in fallbacks],
+        "prepared": use.prepared,
+        "graphs": use.graphs,
+        "recompilations": use.recompilations,
+        "largest_difference": number(use.largest_difference),
+        "preparing": None if now is None else {"what": now.what, "stage": now.stage, "seconds": now.seconds},
     }
 
 

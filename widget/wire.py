@@ -53,7 +53,7 @@ __all__ = [
     "WireProblem",
 ]
 
-RunState = Literal["queued", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
+RunState = Literal["queued", "preparing", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
 
 
 class Status(TypedDict):
@@ -80,6 +80,45 @@ class Status(TypedDict):
     drafts: "WireDraftSummary | None"
     #: What was taken from the prefix cache; null before it was asked, and in a run without one.
     reuse: "WireReuse | None"
+    #: How forward passes run, and what was prepared for it; null where they run eagerly.
+    execution: "WireExecution | None"
+
+
+class WireExecution(TypedDict):
+    """A :class:`genscope.kernel_side.tracing.use.ExecutionStatus`."""
+
+    name: str
+    #: Passes that ran in it, and those that ran eagerly beside a new graph, to compare the two.
+    passes: int
+    compared: int
+    #: Passes that ran eagerly because nothing else could serve them, the most frequent reason first.
+    fallbacks: list["WireFallback"]
+    #: Seconds that this run spent preparing: in none of its other times.
+    prepared: float
+    #: Graphs made meanwhile, and times that a compiler made one anew.
+    graphs: int
+    recompilations: int
+    #: Largest difference of a logit from the eager one, where passes were compared; null where they were not.
+    largest_difference: float | None
+    #: What is being prepared now, else null.
+    preparing: "WirePreparing | None"
+
+
+class WireFallback(TypedDict):
+    """Why passes ran eagerly."""
+
+    reason: str
+    passes: int
+
+
+class WirePreparing(TypedDict):
+    """A :class:`genscope.kernel_side.tracing.use.Preparing`."""
+
+    what: str
+    #: Such as ``tracing``; empty at the very beginning.
+    stage: str
+    #: Seconds since it began.
+    seconds: float
 
 
 class WireReuse(TypedDict):

@@ -68,12 +68,13 @@ export interface Status {
   drafts: WireDraftSummary | null;
   elapsed: number | null;
   error: string | null;
+  execution: WireExecution | null;
   first_token: number | null;
   generated: number;
   observation_share: number | null;
   queue_ahead: number;
   reuse: WireReuse | null;
-  state: "queued" | "prefilling" | "decoding" | "paused" | "finished" | "stopped" | "failed";
+  state: "queued" | "preparing" | "prefilling" | "decoding" | "paused" | "finished" | "stopped" | "failed";
   tokens_per_second: number | null;
   why: string | null;
 }
@@ -85,6 +86,35 @@ export interface WireDraftSummary {
   drafted: number;
   generated: number;
   rounds: number;
+}
+/**
+ * A :class:`genscope.kernel_side.tracing.use.ExecutionStatus`.
+ */
+export interface WireExecution {
+  compared: number;
+  fallbacks: WireFallback[];
+  graphs: number;
+  largest_difference: number | null;
+  name: string;
+  passes: number;
+  prepared: number;
+  preparing: WirePreparing | null;
+  recompilations: number;
+}
+/**
+ * Why passes ran eagerly.
+ */
+export interface WireFallback {
+  passes: number;
+  reason: string;
+}
+/**
+ * A :class:`genscope.kernel_side.tracing.use.Preparing`.
+ */
+export interface WirePreparing {
+  seconds: number;
+  stage: string;
+  what: string;
 }
 /**
  * A :class:`genscope.kernel_side.caching.reuse.PromptReuse`.

@@ -18,9 +18,9 @@ from .turnstile import Turnstile
 if TYPE_CHECKING:
     from ..caching.reuse import PromptReuse
     from ..observation.looks import Looks
-    from ..record.recorder import Clock  # imports torch
+    from ..tracing.use import Use
 
-__all__ = ["Checkpoint", "Continuing", "Engine", "Job", "Outcome", "Progress"]
+__all__ = ["Checkpoint", "Continuing", "Engine", "Job", "Outcome", "PausableClock", "Progress"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,19 @@ class Progress:
     last: float | None = None
 
 
+class PausableClock(Protocol):
+    """A clock that can stand still."""
+
+    def since_start(self, moment: float) -> float:
+        """Return seconds from the start to a ``perf_counter`` moment, pauses left out."""
+
+    def stop(self) -> None:
+        """Stand still, until :meth:`go`."""
+
+    def go(self) -> None:
+        """Run on; the time since :meth:`stop` does not count."""
+
+
 class Checkpoint(Protocol):
     """What a job calls after each step."""
 
@@ -81,11 +94,14 @@ class Job(Protocol):
         Its tables grow while the job executes.
     reuse : PromptReuse or None
         What was taken from the prefix cache; None before it was asked, and where there is none.
+    execution : Use or None
+        How forward passes run; None where they run as the engine runs them.
     """
 
     request: Request
     recording: Recording
     reuse: PromptReuse | None
+    execution: Use | None
 
     @property
     def progress(self) -> Progress: ...
@@ -98,13 +114,13 @@ class Job(Protocol):
     def busy(self) -> float:
         """Seconds that measuring and recording took so far."""
 
-    def execute(self, clock: Clock, checkpoint: Checkpoint) -> Outcome:
+    def execute(self, clock: PausableClock, checkpoint: Checkpoint) -> Outcome:
         """Generate, in this thread, once.
 
         Parameters
         ----------
-        clock : Clock
-            For the times of tokens.
+        clock : PausableClock
+            For the times of tokens. Is stopped around what is none of the generation's: preparing an execution.
         checkpoint : Checkpoint
             Called after each step; True ends the generation.
         """

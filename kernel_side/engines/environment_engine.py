@@ -153,6 +153,9 @@ def _arguments(request: Request, plan: Plan) -> dict[str, Any]:
 def _problems(request: Request, tool_format: str) -> Iterator[Problem]:
     """Say what of a request does not go with an environment."""
     settings = request.settings
+    if settings.execution != "eager":
+        problem = "the turns of an environment run eagerly"
+        yield Problem("execution", settings.execution, problem, "Use 'eager'.")
     if settings.sequences > 1:
         message = f"a history goes on in one way, and {settings.sequences} sequences were asked for"
         yield Problem("num_return_sequences", settings.sequences, message, "Use 1, and give a query several times.")

@@ -31,6 +31,7 @@ from .plan import Plan
 
 if TYPE_CHECKING:
     from ..observation.looks import Looks
+    from ..tracing.use import Use
     from .environment_engine import EnvironmentEngine
 
 __all__ = ["EnvironmentJob"]
@@ -44,6 +45,7 @@ class EnvironmentJob:
     def __init__(self, engine: EnvironmentEngine, request: Request, plan: Plan) -> None:
         self.request = request
         self.reuse: PromptReuse | None = None
+        self.execution: Use | None = None
         self._engine = engine
         self._environment = engine.make_environment(
             request, plan, stop=self._stopped, watch=self._watch, on_segment=self._on_segment

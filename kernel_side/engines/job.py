@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
@@ -16,11 +15,13 @@ from ..decoding.model_view import view_of
 from ..decoding.observe import observe
 from ..observation.looks import Looks
 from ..observation.states import States
-from ..record.recorder import Clock, Recorder
+from ..record.recorder import Recorder
 from ..record.recording import Lane, Recording
 from ..request import Observable, Request
 from ..settings import Guidance
-from .base import Outcome, Progress
+from ..tracing.shared import execution_of
+from ..tracing.use import Use
+from .base import Checkpoint, Outcome, PausableClock, Progress
 from .inputs import pad_together, tokenize
 from .plan import Plan
 from .prefixes import FirstLogits, PrefixUse
@@ -51,6 +52,7 @@ class InProcessJob:
         self.request = request
         self.engine = engine
         self.reuse: PromptReuse | None = None
+        self.execution: Use | None = None
         self._prompts = prompts
         self._plan = plan
         self._encoder: bool = engine.model.config.is_encoder_decoder
@@ -96,7 +98,7 @@ class InProcessJob:
         longest = recorder.steps if searching else max(lane.generated for lane in self.recording.lanes)
         return Progress(longest, recorder.first, recorder.last)
 
-    def execute(self, clock: Clock, checkpoint: Callable[[], bool]) -> Outcome:
+    def execute(self, clock: PausableClock, checkpoint: Checkpoint) -> Outcome:
         """Generate, in this thread. See :meth:`~genscope.kernel_side.engines.base.Job.execute`."""
         settings, plan, recorder = self.request.settings, self._plan, self._recorder
         recorder.clock = clock
@@ -110,12 +112,13 @@ class InProcessJob:
 
         model = self.engine.model if plan.view is None else view_of(self.engine.model, **plan.view)
         inputs = self._inputs()
+        running, executing = self._executing(model, clock, checkpoint)
         use, first = self._use_prefixes(model, inputs), FirstLogits()
         verified = use is not None and settings.verify_cache
         streamers = [one for one in (recorder, self._states, first if verified else None) if one is not None]
         began = clock.since_start(time.perf_counter())
-        with use or contextlib.nullcontext():
-            output = model.generate(
+        with use or contextlib.nullcontext(), executing:
+            output = running.generate(
                 **settings.generate_kwargs() | inputs | ({} if use is None else use.inputs),
                 **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
                 return_dict_in_generate=True,
@@ -141,6 +144,17 @@ class InProcessJob:
         # anew, since an output is a dict too, in which an attribute that is set to None stays.
         output = dataclasses.replace(output, cache=None)
         return Outcome(tuple(self._why(lane, told_to_stop) for lane in self.recording.lanes), output)
+
+    def _executing(
+        self, model: Any, clock: PausableClock, checkpoint: Checkpoint
+    ) -> tuple[Any, contextlib.AbstractContextManager[None]]:
+        """Return the model as the run's execution runs it, and what its run is counted in."""
+        name = self.request.settings.execution
+        if name == "eager":
+            return model, contextlib.nullcontext()
+        execution = execution_of(self.engine.model, name)
+        self.execution = Use(name, pause=clock.stop, resume=clock.go, cancelled=lambda: checkpoint(step=False))
+        return execution.attach(model), execution.used(self.execution)
 
     def _use_prefixes(self, model: Any, inputs: dict[str, Any]) -> PrefixUse | None:
         engine, recorder = self.engine, self._recorder

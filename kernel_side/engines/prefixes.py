@@ -94,6 +94,7 @@ class PrefixUse:
             kind=kind,
             length=max(map(len, prompts)) + settings.max_new_tokens,
             sources=sources,
+            execution=settings.execution,
             only_store="the model's generation config says use_cache=False" if off else _why_not(settings, plan, model),
         )
         self.inputs: dict[str, Any] = {}

@@ -12,17 +12,30 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from ..problems import Problem
 
-__all__ = ["DYNAMIC_CACHE", "Common", "Observable", "Penalties", "Sampling", "setting"]
+__all__ = ["DYNAMIC_CACHE", "Common", "Execution", "Observable", "Penalties", "Sampling", "setting"]
 
 Observable = Literal["scores", "logits", "hidden_states", "attentions"]
 """Step outputs that a run can keep in its final output, by the library's names."""
 
+Execution = Literal["eager", "traced", "optimised", "compiled", "exported"]
+"""How forward passes run; see ``tracing``."""
 
-def setting(default: Any, *, group: str, way_out: str, step: float | None = None, **constraints: Any) -> Any:
-    """Make a field whose schema also says where the form shows it and what to do about a wrong value."""
+
+def setting(
+    default: Any,
+    *,
+    group: str,
+    way_out: str,
+    step: float | None = None,
+    choices: dict[str, str] | None = None,
+    **constraints: Any,
+) -> Any:
+    """Make a field whose schema also says where the form shows it, what its choices mean, and what to do if wrong."""
     extra: dict[str, Any] = {"group": group, "wayOut": way_out}
     if step is not None:
         extra["step"] = step
+    if choices is not None:
+        extra["choices"] = choices
     return Field(default, json_schema_extra=extra, **constraints)
 
 
@@ -136,6 +149,24 @@ class Common(BaseModel):
         title="Verify",
         description="Then also reads the prompt without the cache, and shows the largest difference of a logit.",
         way_out="Use true or false.",
+    )
+    execution: Execution = setting(
+        "eager",
+        group="execution",
+        title="Execution",
+        description="How forward passes run.",
+        way_out="Use one of 'eager', 'traced', 'optimised', 'compiled', 'exported'.",
+        choices={
+            "eager": "The model's own code. Nothing to prepare.",
+            "traced": "Recorded once as a graph without Python: faster, the same numbers to the bit. "
+            "Prepares for seconds.",
+            "optimised": "A trace whose weights are laid out anew: fastest for one sequence, for a second copy of the "
+            "weights. Last digits differ.",
+            "compiled": "Layers made into machine code by torch.compile. Prepares for many seconds; needs a compiler. "
+            "Last digits differ.",
+            "exported": "The whole step made into machine code and kept on disk: minutes once, seconds in each new "
+            "process. Needs a compiler. Last digits differ.",
+        },
     )
     alternatives: int = setting(
         10,

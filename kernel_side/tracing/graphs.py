@@ -10,6 +10,7 @@ Not here: what a graph is made of (``step``), and how (``traced``, ``exported``)
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -152,7 +153,7 @@ def difference_of(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     if ours.shape != theirs.shape:
         return float("inf")
     difference = float((ours.float() - theirs.float()).abs().max())
-    return difference if difference == difference else float("inf")  # NaN
+    return float("inf") if math.isnan(difference) else difference
 
 
 def tolerance(logits: torch.Tensor) -> float:

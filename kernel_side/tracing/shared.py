@@ -1,7 +1,7 @@
-"""The executions that runs of a model share: made once, and dropped when anything that decides what they compute changes.
+"""The executions that runs of a model share: made once, and dropped when anything changes that decides their results.
 
 A graph may have taken anything of a model for constant: weights (frozen ones are copies), its configuration, adapters.
-So they are kept under the key by which keys and values are kept too (``caching.key``), which is taken anew for each run.
+So they are kept under the key of keys and values (``caching.key``), which is taken anew for each run.
 Nothing here keeps a model alive.
 """
 

@@ -99,6 +99,11 @@ class Use:
         self._now: tuple[str, str, float] | None = None
         self._pause, self._resume = pause, resume
 
+    @property
+    def preparing(self) -> bool:
+        """Whether something is being prepared."""
+        return self._now is not None
+
     def begin(self, what: str) -> None:
         """Begin to prepare something."""
         self._pause()
