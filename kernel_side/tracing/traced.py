@@ -16,17 +16,22 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from torch.jit import TracerWarning  # type: ignore[attr-defined]  # documented, but not listed (torch 2.13)
 
 from .graphs import Graph, GraphExecution
-from .situation import Call, Situation
+from .situation import Call, CannotError, Situation
 from .step import Step
 
 __all__ = ["Optimise", "Traced"]
 
 Optimise = Literal["none", "freeze", "inference"]
+
+_BY_SIZES = ("sdpa_attention.py", "cache_utils.py")
+"""Files of transformers 5.24 that decide by sizes only, in ways that all passes of one situation share."""
 
 
 class Traced(GraphExecution):
@@ -60,9 +65,12 @@ class Traced(GraphExecution):
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Trace, then do what was asked for."""
         stage("tracing")
+        with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            graph: Any = torch.jit.trace(step, tuple(call.tensors.values()), check_trace=False, strict=False)
+        _check_decisions(said)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph: Any = torch.jit.trace(step, tuple(call.tensors.values()), check_trace=False, strict=False)
             if self.optimise != "none" and (call.situation.row or self.optimise == "freeze"):
                 stage("optimising")
                 graph = torch.jit.freeze(graph.eval())
@@ -70,3 +78,11 @@ class Traced(GraphExecution):
                     graph = torch.jit.optimize_for_inference(graph)
         made: Graph = graph
         return made
+
+
+def _check_decisions(said: list[warnings.WarningMessage]) -> None:
+    """Refuse a trace of code that decided by what was in a tensor: it would decide the same for ever."""
+    for warning in said:
+        if issubclass(warning.category, TracerWarning) and Path(warning.filename).name not in _BY_SIZES:
+            where = f"{Path(warning.filename).name}, line {warning.lineno}"
+            raise CannotError(f"its code decides by what is in a tensor ({where}), which a trace takes for constant")
