@@ -13,6 +13,7 @@ from torch import nn
 
 from cached_runs import model_of
 from execution_checks import CASES, KINDS, check, generate, prompt
+from genscope.kernel_side.models import load_model
 from genscope.kernel_side.tracing.trace import trace
 
 
@@ -115,3 +116,17 @@ def test_frozen_weights_are_released_with_the_view() -> None:
     del model, view
     gc.collect()
     assert weight() is None
+
+
+@pytest.mark.slow
+def test_the_demo_model_is_traced() -> None:
+    model, tokenizer = load_model("demo", progress=None)
+    view = trace(model)
+    inputs = tokenizer("The history of measuring is long. The first", return_tensors="pt")
+    for arguments in ({}, {"num_beams": 2}):
+        plain = generate(model, inputs, **arguments)
+        ours = generate(view, inputs, **arguments)
+        assert torch.equal(ours.sequences, plain.sequences)
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(ours.logits, plain.logits, strict=True))
+    assert not view.execution.fallbacks
+    assert view.execution.cost.graphs == ("several tokens from the start", "one token on a cache")
