@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from cached_runs import model_of
 from compare import EVERYTHING
@@ -221,6 +222,32 @@ def test_cancelled_preparation_is_tried_again_by_the_next_run() -> None:
         wanted[0] = True
         generate(view, prompt(), max_new_tokens=6)
     assert use.status().graphs == 2
+
+
+def test_a_trace_is_cancelled_in_its_midst() -> None:
+    asked = 0
+
+    def cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 3  # the second layer: the first question comes before the trace
+
+    view = trace(model_of("llama"))
+    use = Use("traced", cancelled=cancelled)
+    with view.execution.used(use):
+        generate(view, prompt(), max_new_tokens=1)
+    assert use.status().fallbacks == {"preparing was cancelled": 1}
+    assert asked == 3
+
+
+def test_a_cache_that_makes_its_layers_as_they_come_is_written_to() -> None:
+    model = model_of("llama")
+    view, cache = attached(model), DynamicCache()
+    assert torch.equal(generate(view, prompt()).sequences, generate(model, prompt()).sequences)
+    ours = generate(view, prompt(), cache=cache)  # graphs only
+    assert torch.equal(ours.sequences, generate(model, prompt()).sequences)
+    assert [layer.keys.shape[2] for layer in cache.layers] == [22, 22]
+    assert not view.execution.fallbacks
 
 
 def test_a_preparation_is_none_of_the_generations_time() -> None:
