@@ -86,6 +86,13 @@ def test_gradients_are_left_to_the_model() -> None:
     assert view.execution.fallbacks == {"gradients are wanted": 1}
 
 
+def test_autocast_is_left_to_the_model() -> None:
+    view = attached(model_of("llama"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        generate(view, prompt(), max_new_tokens=2)
+    assert view.execution.fallbacks == {"autocast is on": 2}
+
+
 def test_a_model_in_training_falls_back() -> None:
     model = model_of("gpt2")
     model.train()
@@ -268,6 +275,9 @@ def test_a_preparation_is_none_of_the_generations_time() -> None:
 def test_what_is_being_prepared_is_told() -> None:
     told: list[Any] = []
     use = Use("plain")
+    use.differed(0.25)
+    use.differed(0.125)
+    assert use.status().largest_difference == 0.25
 
     def telling(step: Step) -> Graph:
         told.append(use.status().preparing)
