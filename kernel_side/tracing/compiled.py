@@ -103,11 +103,10 @@ class _Compiled:
         self._what = what
         self._made = False
         self._marking = False
-        self._failed: str | None = None
-        self._names = step.names
+        self._step = step
         step.cancelled = _nobody  # the compiler follows it
         whole = execution.part == "step"
-        compiled = torch.compile(
+        compiled: Any = torch.compile(
             _own(Step.forward if whole else run_layer), backend=self._backend(), fullgraph=True, dynamic=True
         )
 
@@ -123,20 +122,16 @@ class _Compiled:
             through(step, run)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Run; compile anew where it must be."""
-        if (reason := self._failed or _alone(dict(zip(self._names, tensors, strict=True)))) is not None:
+        """Run; compile first where nothing was compiled yet."""
+        if (reason := _alone(dict(zip(self._step.names, tensors, strict=True)))) is not None:
             raise CannotError(reason)
-        try:
-            if not self._made:
-                return self.compile(tensors)
+        if self._made:
             given: tuple[torch.Tensor, ...] = self._run(*(tensor.contiguous() for tensor in tensors))
+            return given
+        try:
+            return self.compile(tensors)
         except CancelledError:
             raise CannotError("preparing was cancelled") from None
-        except Exception as error:
-            # Compilers raise what they please; the run goes on, and says what it was.
-            self._failed = f"compiling anew failed: {type(error).__name__}"
-            raise CannotError(self._failed) from error
-        return given
 
     def compile(self, tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Run for the first time."""
@@ -164,10 +159,11 @@ class _Compiled:
 
         def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
             ours = here()
-            execution = ours and ours._execution()  # noqa: SLF001 - ours
+            execution = None if ours is None else ours._execution()  # noqa: SLF001 - this class's own
             if ours is None or execution is None or execution.use.cancelled():
                 raise CancelledError
             with execution.compiling(ours._what):  # noqa: SLF001
+                # Dynamo may ask for a graph twice, the second time for other numbers in it.
                 compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)  # noqa: SLF001 - its public place
             if ours._made:  # noqa: SLF001
                 execution.recompiles()

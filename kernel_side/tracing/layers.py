@@ -47,34 +47,33 @@ def through(step: Step, run: Callable[..., Any]) -> None:
     if not layers:
         raise CannotError(f"the layers of {type(step.model).__name__} are not known")
     for layer in layers:
-        places = {one.layer_idx for one in layer.modules() if isinstance(getattr(one, "layer_idx", None), int)}
+        placed = [one for one in layer.modules() if isinstance(getattr(one, "layer_idx", None), int)]
+        places = {int(vars(one)["layer_idx"]) for one in placed}
         if len(places) > 1:
             raise CannotError(f"a {type(layer).__name__} has several places in the cache")
-        for one in layer.modules():
-            if hasattr(one, "layer_idx"):
-                one.layer_idx = 0
-        layer.forward = functools.partial(_forward, run, layer, next(iter(places), 0))
+        for one in placed:
+            vars(one)["layer_idx"] = 0
+        vars(layer)["forward"] = functools.partial(_forward, run, layer, next(iter(places), 0))
 
 
 def _forward(run: Callable[..., Any], layer: nn.Module, place: int, *args: Any, **named: Any) -> Any:
     """Stand in for the forward of a layer."""
-    given = dict(enumerate(args)) | named
-    at, cache = next(((at, value) for at, value in given.items() if isinstance(value, Cache)), (None, None))
-    if cache is None:
+    given: dict[int | str, Any] = {**dict(enumerate(args)), **named}
+    at = next((at for at, value in given.items() if isinstance(value, Cache)), None)
+    if at is None:
         return run(layer, None, (), args, named)[0]
+    cache: Any = given[at]
     crossing = isinstance(cache, EncoderDecoderCache)
-    real = [
-        one.layers[place]
-        for one in ((cache.self_attention_cache, cache.cross_attention_cache) if crossing else (cache,))
-    ]
+    both = (cache.self_attention_cache, cache.cross_attention_cache) if crossing else (cache,)
+    real = [one.layers[place] for one in both]
     held = tuple((one.keys, one.values) if one.is_initialized else None for one in real)
-    # The function makes its own: this one would be guarded, and is another in each pass.
+    # The function makes a cache of its own: this one would be guarded, and is another in each pass.
     args = tuple(None if value is cache else value for value in args)
     named = {name: None if value is cache else value for name, value in named.items()}
     output, written = run(layer, at, held, args, named)
     for one, (keys, values) in zip(real, written, strict=True):
         one.hold(keys, values)
-    if crossing and len(written) == 2:
+    if crossing:
         cache.is_updated[place] = True
     return output
 
@@ -101,7 +100,7 @@ def run_layer(
     written : list
         Keys and values of each attention, of all positions.
     """
-    caches = [_cache_of(one) for one in held]
+    caches: list[Any] = [_cache_of(one) for one in held]
     if at is not None:
         cache: Any = caches[0]
         if len(caches) == 2:
