@@ -58,7 +58,7 @@ def through(step: Step, run: Callable[..., Any]) -> None:
 
 def _forward(run: Callable[..., Any], layer: nn.Module, place: int, *args: Any, **named: Any) -> Any:
     """Stand in for the forward of a layer."""
-    given: dict[int | str, Any] = {**dict(enumerate(args)), **named}
+    given: dict[Any, Any] = {**dict(enumerate(args)), **named}
     at = next((at for at, value in given.items() if isinstance(value, Cache)), None)
     if at is None:
         return run(layer, None, (), args, named)[0]
