@@ -6,8 +6,9 @@ a hub id. ``"demo"`` is converted once from the file in the package ``llm-smollm
 
 This module decides what is meant; ``loading`` reads, and ``demo_model`` keeps the demo model.
 
-Not done here: quantised execution (GGUF weights are unpacked to floats), placement on several devices, adapters. Load
-such a model with transformers and hand the two objects over.
+Not done here: quantised execution of a file (GGUF weights are unpacked to floats; ``smaller_numbers`` makes int8
+weights of floats), placement on several devices, adapters. Load such a model with transformers and hand the two objects
+over.
 
 ``python -m genscope.kernel_side.models demo`` prepares the demo model ahead of time.
 """
@@ -18,11 +19,13 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import get_args
 
 import torch
 
 from . import demo_model
 from .loading import LoadedModel, ModelLoadError, Progress, Report, from_gguf, from_pretrained, print_progress, quiet
+from .smaller_numbers import Weights, in_int8, note, require_torchao
 
 __all__ = ["LoadedModel", "ModelLoadError", "Progress", "load_model", "print_progress"]
 
@@ -34,6 +37,7 @@ def load_model(
     *,
     progress: Progress | None = print_progress,
     dtype: torch.dtype | str | None = None,
+    weights: Weights | None = None,
     device: torch.device | str | None = None,
     revision: str | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -50,7 +54,11 @@ def load_model(
         Called as ``progress(fraction, text)`` in the calling thread. Fractions never fall, and end at 1.0. The default
         prints one line; ``None`` is silent.
     dtype : torch.dtype or str, optional
-        By default float32 for ``"demo"`` and GGUF files, else what the checkpoint was saved in.
+        By default float32 for ``"demo"`` and GGUF files, else what the checkpoint was saved in. ``torch.bfloat16``
+        changes results, and is slower than float32 on processors without units for it.
+    weights : {"int8"}, optional
+        Numbers of another kind for the weights of linear layers, by torchao (extra ``genscope[torchao]``). They take a
+        quarter of float32's memory, change results, and are slower on a processor unless the execution is compiled.
     device : torch.device or str, optional
         Where the model is moved to; by default it stays on the CPU.
     revision : str, optional
@@ -75,6 +83,10 @@ def load_model(
     --------
     >>> model, tokenizer = load_model("demo")  # doctest: +SKIP
     """
+    if weights is not None:
+        if weights not in get_args(Weights):
+            raise ModelLoadError(f"weights is {weights!r}; it can be 'int8', or None for those of the checkpoint.")
+        require_torchao()
     name = os.fspath(name_or_path)
     path = Path(name).expanduser()
     report = Report(progress)
@@ -105,8 +117,12 @@ def load_model(
         if device is not None:
             model.to(device)  # type: ignore[arg-type]  # transformers' decorator hides the signature
     size = sum(parameter.numel() for parameter in model.parameters())
+    if weights is not None:
+        report(0.99, f"{name}: int8 weights")
+        in_int8(model, name)
     kind = str(model.dtype).removeprefix("torch.")
-    report(1.0, f"{model.config.name_or_path}: {size / 1e6:,.0f} million parameters, {kind} on {model.device}")
+    noted = f" ({one})" if (one := note(model, weights)) else ""
+    report(1.0, f"{model.config.name_or_path}: {size / 1e6:,.0f} million parameters, {kind} on {model.device}{noted}")
     return LoadedModel(model, tokenizer)
 
 

@@ -95,7 +95,7 @@ def test_wheel_metadata(wheel):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert {"gguf", "demo", "test", "dev"} == set(metadata.get_all("Provides-Extra"))
+    assert {"gguf", "demo", "torchao", "test", "dev"} == set(metadata.get_all("Provides-Extra"))
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
 
 

@@ -188,7 +188,20 @@ def _tensors(modules: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, torch.Te
         for table in ("_parameters", "_buffers"):
             for own, tensor in vars(module)[table].items():
                 if tensor is not None:
-                    yield f"{name}.{own}" if name else own, tensor
+                    full = f"{name}.{own}" if name else own
+                    if type(tensor) is nn.Parameter or type(tensor) is torch.Tensor:
+                        yield full, tensor
+                    else:
+                        yield from _inside(full, tensor)
+
+
+def _inside(name: str, tensor: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors that a tensor of another class is made of (torchao's: numbers and their scales), or itself."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield name, tensor
+        return
+    for part in tensor.__tensor_flatten__()[0]:
+        yield from _inside(f"{name}.{part}", getattr(tensor, part))
 
 
 def _is_adapter(module: nn.Module) -> bool:

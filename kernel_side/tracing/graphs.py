@@ -138,6 +138,8 @@ class GraphExecution(Execution):
     def _run(self, key: Situation, graph: Graph, call: Call) -> tuple[torch.Tensor, ...]:
         try:
             return graph(*call.tensors.values())
+        except CannotError:
+            raise  # this pass alone
         except Exception as error:
             # A guard on a size, say. Nothing was written yet, so the pass can still run eagerly.
             self._graphs.pop(key, None)

@@ -22,6 +22,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import AttentionInterface
+from transformers.utils import output_capturing
 
 from ..decoding.model_view import view_of
 from .situation import Situation
@@ -76,6 +77,7 @@ class Step(nn.Module):
         super().__init__()
         implementation = model.config.get_text_config(decoder=True)._attn_implementation
         self.model = view_of(model, attention=ATTENTION if implementation == "sdpa" else None)
+        _unhook(self.model)
         self.names = names
         self._situation = situation
         config = model.config.get_text_config(decoder=True)
@@ -128,3 +130,15 @@ class Step(nn.Module):
         cache = DynamicCache()
         cache.layers = [*layers]
         return cache
+
+
+def _unhook(view: Any) -> None:
+    """Take off the hooks by which the library hands outputs out: nobody asks a step, and not all compilers follow them.
+
+    They hang on all modules of a model that was ever asked for hidden states or attentions (transformers 5.24).
+    """
+    for module in view.modules():
+        hooks = module._forward_hooks  # noqa: SLF001 - torch documents no other way to the hooks of others
+        for number, hook in list(hooks.items()):
+            if getattr(hook, "__module__", None) == output_capturing.__name__:
+                del hooks[number]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from .compiled import Compiled
 from .execution import Eager, Execution
 from .traced import Traced
 
@@ -18,6 +19,7 @@ EXECUTIONS: dict[str, Callable[..., Execution]] = {
     "eager": Eager,
     "traced": Traced,
     "optimised": partial(Traced, optimise="inference"),
+    "compiled": Compiled,
 }
 """How an execution is made of a model, by its name."""
 
