@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from types import ModuleType
 
@@ -106,6 +108,17 @@ def test_load_model_makes_them_at_the_end(folder, stand_in):
     load_model(folder, progress=lambda _, text: said.append(text), weights="int8")
     assert seen == [("LlamaForCausalLM", "int8", f"{folder}: int8 weights")]
     assert said[-1].endswith("float32 on cpu (int8 weights: results differ)")
+
+
+@pytest.mark.slow
+def test_with_torchao(tmp_path):
+    """In a process of its own that has it: the development environment has not, see tests/test_packaging.py."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps"]
+    subprocess.run([*pip, "--target", str(tmp_path), "torchao==0.18.0"], check=True)
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "int8_weights_generate"]
+    done = subprocess.run(pytest_, check=False, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_int8_weights_generate_and_can_be_told_apart(folder, capfd):
