@@ -18,7 +18,7 @@ from .playing import environment_of
 from .runs import Runs
 from .sender import Sender
 from .source import ModelSource
-from .twin import Twin
+from .static_copy import StaticCopy
 from .values import check_prompt, flat
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Scope(DisplayedScope):
         else:
             self._source = ModelSource(model, tokenizer, assistant, prefix_cache)
         self._key = uuid.uuid4().hex
-        self._twin = Twin()
+        self._static_copy = StaticCopy()
         self._sender = Sender(self.send, self.try_write, self._ended)
         self._runs = Runs(self._source, self._sender, self._started)
         self._front_end = FrontEnd(self._runs, self._sender, self._set_settings, self._own_request, self._measure_costs)

@@ -16,7 +16,7 @@ import { drawRuns } from "./runs.js";
 import { drawStatus } from "./status.js";
 import { followTheme } from "./theme.js";
 import { drawToolbar } from "./toolbar.js";
-import { hideTwin } from "./twin.js";
+import { hideStaticCopy } from "./staticcopy.js";
 
 /** @typedef {import("../session.js").Session} Session */
 
@@ -78,7 +78,7 @@ export function mountScope(session, host, signal) {
   inspector.setAttribute("aria-label", "Chosen token");
   const root = part("div", "genscope", heading, prompt, form, status, onward, runs, screen);
   followTheme(root, signal, () => session.refresh());
-  hideTwin(session.staticClass, signal);
+  hideStaticCopy(session.staticClass, signal);
 
   const measurePrompt = () => showField(form, "prompt_probabilities");
   /** What could be observed as well, where this strategy's form has a switch for it. */

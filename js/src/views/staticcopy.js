@@ -8,7 +8,7 @@ const hidden = new Map();
  * @param {string} className
  * @param {AbortSignal} signal Shows it again, unless another view still hides it.
  */
-export function hideTwin(className, signal) {
+export function hideStaticCopy(className, signal) {
   if (className === "" || signal.aborted) {
     return;
   }
