@@ -28,6 +28,8 @@ TOKENS = 400
 """Tokens of each side that the trait holds at most: the first ones, or those around the first difference."""
 _CANDIDATES = 6
 """Most probable candidates of each side that are told at the first difference."""
+_DIGITS = 9
+"""Of their log-probabilities: where two executions differ, two candidates are often that close."""
 _PAUSE = 0.25
 """Seconds between two states of a twin that goes on, at least."""
 _SHARE = 50
@@ -145,7 +147,7 @@ def _choice(token: Token | None, wanted: set[int]) -> wire.WireTwinChoice | None
         "text": sendable(token.text),
         "alt_id": [one for one, _, _ in found],
         "alt_text": [sendable(text) for _, text, _ in found],
-        "alt_logprob": [number(logprob) for _, _, logprob in found],
+        "alt_logprob": [number(logprob, _DIGITS) for _, _, logprob in found],
     }
 
 
