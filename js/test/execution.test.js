@@ -53,6 +53,8 @@ describe("what a run's execution did", () => {
       [{ largest_difference: null }, true, "traced: 27 passes, 3 compared with eager, prepared in 1.20 s, 2 graphs"],
       [{ compared: 0, prepared: 0, graphs: 0 }, true, "traced: 27 passes, nothing was to be prepared"],
       [{ compared: 0, prepared: 0, graphs: 0 }, false, "traced: 27 passes"],
+      [{ passes: 0, compared: 0, prepared: 0, graphs: 0 }, false, "traced: no pass yet"],
+      [{ passes: 0, compared: 0, prepared: 0.3, graphs: 0 }, true, "traced: no pass, prepared in 300 ms, no new graph"],
       [{ compared: 0, graphs: 0, passes: 1 }, true, "traced: 1 pass, prepared in 1.20 s, no new graph"],
       [
         { largest_difference: 2.3e-5 },

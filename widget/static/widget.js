@@ -405,7 +405,7 @@ var mr="genscope.control";async function gr(e,t){if(await t.info,!t.supportsSubs
         <span aria-hidden="true">·→⏎</span><small>white space</small>
       </button></span>`,e)}var Ce=["eager","other"];function cr(e,t){let s=t.twins.shown;e.hidden=s===null,b(s===null?u:Se([s],()=>Go(s,t)),e)}function Go(e,t){return c`<div class="gs-twin-head">
       <h3>Twin <span>eager beside ${e.execution}</span></h3>
-      <p class="gs-verdict" role="status" data-verdict=${Vo(e)}>${zo(e)}</p>
+      <p class="gs-verdict" aria-live=${e.over?"polite":"off"} data-verdict=${Vo(e)}>${zo(e)}</p>
       <button type="button" class="gs-icon" data-lm-suppress-shortcuts="true" aria-label="Close the twin view"
         title="Close; the runs stay in the tree" @click=${()=>t.twins.close()}>×</button>
     </div>

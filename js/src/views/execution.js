@@ -22,15 +22,21 @@ export function executionText(execution, over) {
   if (!execution) {
     return nothing;
   }
-  const facts = [passesText(execution), preparedText(execution, over)].filter((part) => part !== "");
+  const facts = [passesText(execution, over), preparedText(execution, over)].filter((part) => part !== "");
   return html`<div class="gs-execution">
     <p><b>${execution.name}</b>: ${facts.join(", ")}</p>
     ${fallbackLines(execution)}
   </div>`;
 }
 
-/** @param {Execution} execution */
-function passesText({ passes, compared, largest_difference }) {
+/**
+ * @param {Execution} execution
+ * @param {boolean} over
+ */
+function passesText({ passes, compared, largest_difference }, over) {
+  if (passes === 0 && compared === 0) {
+    return over ? "no pass" : "no pass yet";
+  }
   const text = count(passes, "pass", "passes");
   if (compared === 0) {
     return text;

@@ -33,7 +33,7 @@ export function drawTwin(element, session) {
 function drawn(twin, session) {
   return html`<div class="gs-twin-head">
       <h3>Twin <span>eager beside ${twin.execution}</span></h3>
-      <p class="gs-verdict" role="status" data-verdict=${verdictOf(twin)}>${verdictText(twin)}</p>
+      <p class="gs-verdict" aria-live=${twin.over ? "polite" : "off"} data-verdict=${verdictOf(twin)}>${verdictText(twin)}</p>
       <button type="button" class="gs-icon" data-lm-suppress-shortcuts="true" aria-label="Close the twin view"
         title="Close; the runs stay in the tree" @click=${() => session.twins.close()}>×</button>
     </div>
