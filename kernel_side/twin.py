@@ -6,6 +6,7 @@ Not here: running (``run``), and the executions (``tracing``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -199,4 +200,4 @@ def _at(tokens: Sequence[Token], position: int) -> Token | None:
 def _pays_off(execution: ExecutionStatus | None, eager: float | None, other: float | None) -> int | None:
     if execution is None or eager is None or other is None or other >= eager or not execution.prepared:
         return None
-    return int(execution.prepared / (eager - other)) + 1
+    return math.ceil(execution.prepared / (eager - other))

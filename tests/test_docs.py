@@ -23,7 +23,10 @@ STRATEGIES = sorted((DOCS / "strategies").glob("*.md"))
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 RUN = [
     *STRATEGIES,
-    *(DOCS / f"{name}.md" for name in ("branches", "environment", "lanes", "looks", "prefix_cache", "record")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("branches", "environment", "execution", "lanes", "looks", "prefix_cache", "record")
+    ),
 ]
 """Pages whose examples run as they stand; elsewhere they are excerpts."""
 HEADINGS = ["Example", "In a script", "Settings", "What the scope shows", "What it costs", "What it does not go with"]

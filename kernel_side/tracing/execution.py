@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ..caching.key import Seen, why_not
 from ..decoding.model_view import view_of
 from .situation import CannotError
 from .use import Use
@@ -135,7 +136,9 @@ class Execution(ABC):
         compile anything by itself.
         """
         view = view_of(model, disable_compile=True)
+        unfit = why_not(Seen(model))
         eager = type(model).forward
+        replaced = vars(view).get("forward")  # as accelerate does
 
         @functools.wraps(eager)
         def forward(itself: Any, *args: Any, **inputs: Any) -> Any:
@@ -143,12 +146,14 @@ class Execution(ABC):
                 inputs |= inspect.signature(eager).bind_partial(itself, *args).arguments
                 del inputs["self"]
             try:
+                if unfit is not None:
+                    raise CannotError(unfit)
                 self._check(itself)
                 return self.forward(itself, inputs)
             except CannotError as reason:
                 self.fallbacks[str(reason)] += 1
                 self.use.fell_back(str(reason))
-            return eager(itself, **inputs)
+            return eager(itself, **inputs) if replaced is None else replaced(**inputs)
 
         view.forward = types.MethodType(forward, view)
         return view
@@ -158,6 +163,8 @@ class Execution(ABC):
             raise CannotError("the execution was dropped")
         if torch.is_grad_enabled():
             raise CannotError("gradients are wanted")
+        if torch.is_autocast_enabled(model.device.type):
+            raise CannotError("autocast is on")
         if _layers(model) != _layers(self.model):  # while early exit drafts (transformers 5.24)
             raise CannotError("fewer layers are run")
 

@@ -78,14 +78,14 @@ class GraphExecution(Execution):
         compared = self._compared.setdefault(call.situation, set())
         sizes = tuple(size for tensor in call.tensors.values() for size in tensor.shape)
         if graph is not None and (len(compared) >= TRUSTED_AFTER or sizes in compared):
-            logits, *written = graph(*call.tensors.values())
+            logits, *written = self._run(key, graph, call)
             write_back(call, tuple(written))
             self._ran()
             return _output(call, logits)
-        with self._preparing(str(key)):
+        with self._preparing(str(call.situation)):
             graph = graph or self._make(key, call)
             self.use.stage("comparing with eager")
-            ours, *_ = graph(*(tensor.clone() for tensor in call.tensors.values()))
+            ours, *_ = self._run(key, graph, call)
         output = type(model).forward(model, **inputs)
         if self._agree(key, ours, output.logits):
             compared.add(sizes)
@@ -132,8 +132,17 @@ class GraphExecution(Execution):
             raise CannotError(reason) from error
         self._graphs[key] = graph
         use.graphs += 1
-        self.cost = replace(self.cost, graphs=(*self.cost.graphs, str(key)))
+        self.cost = replace(self.cost, graphs=(*self.cost.graphs, str(call.situation)))
         return graph
+
+    def _run(self, key: Situation, graph: Graph, call: Call) -> tuple[torch.Tensor, ...]:
+        try:
+            return graph(*call.tensors.values())
+        except Exception as error:
+            # A guard on a size, say. Nothing was written yet, so the pass can still run eagerly.
+            self._graphs.pop(key, None)
+            reason = self._refused[key] = f"the graph failed: {type(error).__name__}: {_first_line(error)}"
+            raise CannotError(reason) from error
 
     def _agree(self, key: Situation, ours: torch.Tensor, theirs: torch.Tensor) -> bool:
         """Compare logits; drop the graph where they are too far apart."""
@@ -151,9 +160,11 @@ class GraphExecution(Execution):
 def difference_of(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     """Return the largest difference of logits; infinity for other shapes, or where one is no number."""
     if ours.shape != theirs.shape:
-        return float("inf")
-    difference = float((ours.float() - theirs.float()).abs().max())
-    return float("inf") if math.isnan(difference) else difference
+        return math.inf
+    differences = (ours.float() - theirs.float()).abs()
+    differences[ours == theirs] = 0.0  # minus infinity on both sides is no difference
+    difference = float(differences.max())
+    return math.inf if math.isnan(difference) else difference
 
 
 def tolerance(logits: torch.Tensor) -> float:

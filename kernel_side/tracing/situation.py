@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import EncoderDecoderCache
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import create_bidirectional_mask, create_masks_for_generate
 
@@ -132,18 +132,24 @@ def read(model: Any, inputs: Mapping[str, Any]) -> Call:
         if name not in known and value is not None and value is not False:
             raise CannotError(f"{name} is given")
     cache = inputs.get("cache")
+    if cache is None and inputs.get("use_cache") and not encoder:
+        cache = DynamicCache(config=config)  # as the model itself makes one
     if cache is None or not inputs.get("use_cache", True):
         raise CannotError("there is no cache")
     own = cache.self_attention_cache if encoder and isinstance(cache, EncoderDecoderCache) else cache
     if encoder is not isinstance(cache, EncoderDecoderCache):
         raise CannotError(f"its cache is a {type(cache).__name__}")
+    if encoder and not own.layers:
+        raise CannotError("its cache has no layers yet")
     ids = inputs.get("decoder_input_ids" if encoder else "input_ids")
     if ids is None:
         raise CannotError("embeddings are given in place of ids")
+    positions = inputs.get("position_ids")
+    if ids.dim() != 2 or (positions is not None and positions.dim() != 2):
+        raise CannotError("ids or positions have more dimensions than rows and tokens")
     rows, fed = ids.shape
     held = _held(own)
     tensors = {"ids": ids}
-    positions = inputs.get("position_ids")
     if positions is not None:
         tensors["positions"] = positions.expand(rows, fed)
     masks, patterns = _masks(model, config, inputs, ids, own, encoder=encoder)
@@ -182,7 +188,7 @@ def _held(cache: Any) -> int:
     for layer in cache.layers:
         if type(layer) not in _LAYERS:  # a subclass may keep more, or in another way
             raise CannotError(f"its cache has layers of the class {type(layer).__name__}")
-    lengths = {layer.get_seq_length() for layer in cache.layers}
+    lengths = {layer.get_seq_length() for layer in cache.layers} or {0}  # one without a config has no layers yet
     if len(lengths) != 1:
         raise CannotError("layers of its cache hold different lengths")
     return int(lengths.pop())
@@ -209,7 +215,9 @@ def _masks(
     model: Any, config: Any, inputs: Mapping[str, Any], ids: torch.Tensor, cache: Any, *, encoder: bool
 ) -> tuple[dict[str, torch.Tensor], tuple[str, ...] | None]:
     """Make the masks that the model would make; those that it leaves out are not there."""
-    rows = ids.shape[0]
+    rows, implementation = ids.shape[0], config._attn_implementation
+    if implementation not in ("sdpa", "eager"):
+        raise CannotError(f"its attention implementation is {implementation!r}")
     # The library reads shape, dtype and device of it, no value.
     like = torch.empty(*ids.shape, 1, dtype=model.dtype, device=ids.device)
     given = inputs.get("decoder_attention_mask" if encoder else "attention_mask")
@@ -228,9 +236,6 @@ def _masks(
         if not isinstance(mask, torch.Tensor) or mask.dim() != 4:
             raise CannotError("its masks are no plain tensors")
         masks[name] = mask.expand(rows, *mask.shape[1:])
-    implementation = config._attn_implementation
     if implementation == "eager" and len(masks) < len(by_name):
         raise CannotError("eager attention without a mask")
-    if implementation not in ("sdpa", "eager"):
-        raise CannotError(f"its attention implementation is {implementation!r}")
     return masks, patterns

@@ -25,8 +25,12 @@ def write_back(call: Call, written: tuple[torch.Tensor, ...]) -> None:
     cache: Any = call.cache
     fed = call.tensors["ids"].shape[1]
     own = cache.self_attention_cache if call.situation.encoder else cache
-    layers = list(own.layers)
-    for layer, keys, values in zip(layers, written[::2], written[1::2], strict=False):
+    count = len(written) // 2 if not call.situation.encoder else len(own.layers)
+    for index, keys, values in zip(range(count), written[::2], written[1::2], strict=False):
+        if index >= len(own.layers):
+            own.update(keys, values, index)  # a cache without a config makes its layers as they are needed
+            continue
+        layer = own.layers[index]
         if type(layer) is DynamicLayer:
             # What `update` comes to, without its copy.
             if not layer.is_initialized:
@@ -34,7 +38,7 @@ def write_back(call: Call, written: tuple[torch.Tensor, ...]) -> None:
             layer.keys, layer.values = keys, values
         else:
             layer.update(keys[:, :, -fed:], values[:, :, -fed:])
-    behind = written[2 * len(layers) :]
+    behind = written[2 * count :]
     if not behind:
         return
     for index, layer in enumerate(cache.cross_attention_cache.layers):

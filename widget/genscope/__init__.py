@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from genscope.kernel_side.streaming.text import AsyncTextIteratorStreamer as AsyncTextIteratorStreamer
     from genscope.kernel_side.streaming.text import TextIteratorStreamer as TextIteratorStreamer
     from genscope.kernel_side.streaming.text import TextStreamer as TextStreamer
+    from genscope.kernel_side.tracing.trace import trace as trace
+    from genscope.kernel_side.twin import Twin as Twin
     from genscope.widget.magics import load_ipython_extension as load_ipython_extension
     from genscope.widget.scope import Scope as Scope
 
@@ -57,10 +59,12 @@ _HOME = {
     "TextHistory": "genscope.kernel_side.environment.history",
     "TextIteratorStreamer": "genscope.kernel_side.streaming.text",
     "TextStreamer": "genscope.kernel_side.streaming.text",
+    "Twin": "genscope.kernel_side.twin",
     "load_ipython_extension": "genscope.widget.magics",
     "load_model": "genscope.kernel_side.models",
     "make_settings": "genscope.kernel_side.request",
     "observe": "genscope.kernel_side.decoding.observe",
+    "trace": "genscope.kernel_side.tracing.trace",
     "view_of": "genscope.kernel_side.decoding.model_view",
 }
 """Where each public name is defined."""
@@ -87,11 +91,13 @@ __all__ = [
     "TextHistory",
     "TextIteratorStreamer",
     "TextStreamer",
+    "Twin",
     "__version__",
     "load_ipython_extension",
     "load_model",
     "make_settings",
     "observe",
+    "trace",
     "view_of",
 ]
 
