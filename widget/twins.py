@@ -160,8 +160,11 @@ def _gap_over(twin: Twin, report: TwinReport) -> str | None:
             return "a beam search's rows of logits are not those of its sequences"
         return "the two runs did not both keep logits"
     if report.difference is None:
-        return f"over all {report.agreeing} choices"
+        return f"over all {report.agreeing} choices" if report.agreeing > 1 else "over the one choice"
     if len(twin.eager.lanes) > 1:
         return "up to the first difference of each sequence"
     # The choice that differs still comes from the same tokens on both sides.
-    return f"over the {report.agreeing + 1} choices up to the first difference"
+    count = report.agreeing + 1
+    return (
+        f"over the {count} choices up to the first difference" if count > 1 else "over the first choice, which differs"
+    )

@@ -146,7 +146,7 @@ def test_a_twin_agrees(notebook: Open) -> None:
 
 
 def test_a_twin_differs(notebook: Open) -> None:
-    page = opened(notebook, PARTING, tokens=40, strategy="sample", temperature=0.7, seed=14, execution="traced")
+    page = opened(notebook, PARTING, tokens=40, strategy="sample", temperature=0.4, seed=14, execution="traced")
     page.run_cell(1)
     page.scope.get_by_role("button", name="Twin", exact=True).click()
     over(page)

@@ -106,6 +106,8 @@ def test_the_lane_of_the_difference_is_listed():
             False,
             "up to the first difference of each sequence",
         ),
+        ({"largest_gap": 0.0, "difference": None, "agreeing": 1}, 1, False, "over the one choice"),
+        ({"largest_gap": 1e-5, "difference": 1, "agreeing": 0}, 1, False, "over the first choice, which differs"),
         ({"largest_gap": None}, 1, True, "a beam search's rows of logits are not those of its sequences"),
         ({"largest_gap": None}, 1, False, "the two runs did not both keep logits"),
     ],
