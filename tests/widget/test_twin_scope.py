@@ -108,6 +108,7 @@ def test_the_state_is_told_while_the_runs_go_and_the_second_run_is_shown_when_th
     state = gated.twin_state
     assert (state["compared"], state["agreeing"]) == (4, 4)
     assert state["gap_over"] == "the two runs did not both keep logits"
+    until(lambda: all(thread.name != "genscope-twin" for thread in threading.enumerate()))
 
 
 def test_a_person_who_looks_elsewhere_is_left_there(gated, gate):
@@ -162,14 +163,17 @@ def test_another_run_stops_both_and_the_last_state_stays(gated, gate):
     assert gated.twin_state["eager"]["run"] == twin.eager.id
 
 
-def test_the_next_twin_takes_the_trait_and_a_closed_scope_tells_nothing(gated, gate):
-    gated.twin()
-    second = gated.twin()
-    until(lambda: gated.twin_state and gated.twin_state["eager"]["run"] == second.eager.id)
+def test_the_next_twin_takes_the_trait_and_a_closed_scope_tells_nothing(gated):
+    told = []
+    gated.observe(lambda change: told.append((change["new"]["eager"]["run"], change["new"]["over"])), "twin_state")
+    first, second = gated.twin(), gated.twin()
+    until(lambda: first.over and (second.eager.id, False) in told)
+    gated._sender.flush(5)
+    assert (first.eager.id, True) not in told
     gated.close()
-    told = gated.twin_state
     until(lambda: second.over)
-    assert gated.twin_state is told
+    until(lambda: all(thread.name != "genscope-twin" for thread in threading.enumerate()))
+    assert (second.eager.id, True) not in told
 
 
 def test_a_twin_asked_for_while_the_model_loads_starts_behind_it(made, model, monkeypatch):
