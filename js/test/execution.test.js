@@ -90,6 +90,12 @@ describe("preparing", () => {
     expect(plain(find(".gs-seconds").textContent)).toBe("4.10 s");
   });
 
+  test("of a run that is paused is not told as going on", async () => {
+    const { all, find } = await standing({ ...change, state: "paused" });
+    expect(find(".gs-status [role=status]").textContent).toBe("paused");
+    expect(all(".gs-seconds")).toEqual([]);
+  });
+
   test("can be cancelled by Stop", async () => {
     const { find, model } = await standing(change);
     const stop = find("[data-command=stop]");

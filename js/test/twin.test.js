@@ -83,6 +83,7 @@ describe("a twin", () => {
     ]);
     // Not recorded there is not zero.
     expect(table[4]).toEqual(['"\\n"', "0.070 %", "–"]);
+    expect(all(".gs-distributions [data-unknown]")).toHaveLength(1);
     expect(
       all(".gs-distributions p")
         .slice(1)
@@ -122,6 +123,10 @@ describe("a twin", () => {
     expect(row("time a token")).toEqual(["21 ms", "–", ""]);
     expect(row("preparation")?.at(-1)).toBe("");
     expect(row("largest logit gap")).toEqual(["–", ""]);
+    // Whether it pays off is told when both are over, though both have a speed before.
+    const going = await shown({ ...unready(), other: { ...unready().other, per_token: 0.01 } });
+    expect(going.row("time a token")).toEqual(["21 ms", "10 ms", "2.13 times as fast"]);
+    expect(going.row("preparation")?.at(-1)).toBe("");
   });
 
   test.each(
