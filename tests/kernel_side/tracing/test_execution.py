@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from cached_runs import model_of
 from compare import EVERYTHING
@@ -83,6 +84,13 @@ def test_gradients_are_left_to_the_model() -> None:
     view(input_ids=ids).logits.sum().backward()
     assert model.lm_head.weight.grad is not None
     assert view.execution.fallbacks == {"gradients are wanted": 1}
+
+
+def test_autocast_is_left_to_the_model() -> None:
+    view = attached(model_of("llama"))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        generate(view, prompt(), max_new_tokens=2)
+    assert view.execution.fallbacks == {"autocast is on": 2}
 
 
 def test_a_model_in_training_falls_back() -> None:
@@ -223,6 +231,32 @@ def test_cancelled_preparation_is_tried_again_by_the_next_run() -> None:
     assert use.status().graphs == 2
 
 
+def test_a_trace_is_cancelled_in_its_midst() -> None:
+    asked = 0
+
+    def cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 3  # the second layer: the first question comes before the trace
+
+    view = trace(model_of("llama"))
+    use = Use("traced", cancelled=cancelled)
+    with view.execution.used(use):
+        generate(view, prompt(), max_new_tokens=1)
+    assert use.status().fallbacks == {"preparing was cancelled": 1}
+    assert asked == 3
+
+
+def test_a_cache_that_makes_its_layers_as_they_come_is_written_to() -> None:
+    model = model_of("llama")
+    view, cache = attached(model), DynamicCache()
+    assert torch.equal(generate(view, prompt()).sequences, generate(model, prompt()).sequences)
+    ours = generate(view, prompt(), cache=cache)  # graphs only
+    assert torch.equal(ours.sequences, generate(model, prompt()).sequences)
+    assert [layer.keys.shape[2] for layer in cache.layers] == [22, 22]
+    assert not view.execution.fallbacks
+
+
 def test_a_preparation_is_none_of_the_generations_time() -> None:
     events: list[str] = []
     use = Use("traced", pause=lambda: events.append("pause"), resume=lambda: events.append("resume"))
@@ -241,6 +275,9 @@ def test_a_preparation_is_none_of_the_generations_time() -> None:
 def test_what_is_being_prepared_is_told() -> None:
     told: list[Any] = []
     use = Use("plain")
+    use.differed(0.25)
+    use.differed(0.125)
+    assert use.status().largest_difference == 0.25
 
     def telling(step: Step) -> Graph:
         told.append(use.status().preparing)

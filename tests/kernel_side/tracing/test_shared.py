@@ -53,6 +53,7 @@ def test_dropped_by_hand() -> None:
     traced, optimised = execution_of(model, "traced"), execution_of(model, "optimised")
     generate(traced.attach(model), prompt())
     drop(model, "traced")
+    assert not traced._graphs
     assert execution_of(model, "optimised") is optimised
     assert execution_of(model, "traced") is not traced
     drop(model)

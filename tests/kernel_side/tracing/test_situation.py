@@ -115,6 +115,14 @@ def test_a_cache_written_in_place_is_not_served() -> None:
     assert view.execution.fallbacks == {"its cache has layers of the class StaticLayer": 12}
 
 
+def test_layers_of_different_lengths_are_not_served() -> None:
+    model = model_of("llama")
+    cache = DynamicCache(config=model.config)
+    cache.update(torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 3, 8), 1)
+    with pytest.raises(CannotError, match="layers of its cache hold different lengths"):
+        read(model, asked(cache=cache))
+
+
 def test_an_attention_implementation_that_is_not_understood_is_not_served() -> None:
     model = model_of("llama")
     model.config._attn_implementation_internal = "flex_attention"
