@@ -1,6 +1,6 @@
 """How a scope displays: the live widget, beside it a static copy for pages without a kernel, and as text.
 
-Not here: what the static copy looks like (``static_html``) and where it stands (``twin``).
+Not here: what the static copy looks like (``static_html``) and where it stands (``static_copy``).
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .captions import caption, plain_text
+from .static_copy import StaticCopy, publish
 from .static_html import static_html
 from .traits import ScopeTraits
-from .twin import Twin, publish
 
 if TYPE_CHECKING:
     from ..kernel_side.run import Run
@@ -20,11 +20,11 @@ __all__ = ["DisplayedScope"]
 
 
 class DisplayedScope(ScopeTraits):
-    """A widget that shows runs. Whoever inherits sets ``_runs`` and ``_twin``, and ``_open`` while it is live."""
+    """A widget that shows runs. Whoever inherits sets ``_runs``, ``_static_copy``, and ``_open`` while it is live."""
 
     _open = False
     _runs: Runs
-    _twin: Twin
+    _static_copy: StaticCopy
 
     def to_html(self) -> str:
         """Return the run that is shown as coloured text in static HTML; ``""`` before the first."""
@@ -57,8 +57,8 @@ class DisplayedScope(ScopeTraits):
             return
         publish(*(super()._repr_mimebundle_() or ({}, {})))
         over = run is not None and run.over
-        self._twin.show(self._static_html(self.static_class) if over else "", text if over else "")
+        self._static_copy.show(self._static_html(self.static_class) if over else "", text if over else "")
 
     def _ended(self, run: Run) -> None:
         if run is self._runs.shown:
-            self._twin.update(self._static_html(self.static_class), plain_text(run))
+            self._static_copy.update(self._static_html(self.static_class), plain_text(run))

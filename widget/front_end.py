@@ -72,6 +72,8 @@ class FrontEnd:
         kind, run = message["kind"], message.get("run")
         if kind == "generate":
             self._runs.ask(Request.make(message["prompt"], message["settings"]))
+        elif kind == "twin":
+            self._runs.ask(Request.make(message["prompt"], message["settings"]), twin=True)
         elif kind == "branch":
             self._runs.ask(self._branch(message))
         elif kind == "reply":

@@ -19,7 +19,13 @@ from ..kernel_side.request import Problem, settings_schema
 __all__ = ["OptionError", "explain", "help_text", "make_parser", "parse"]
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
-_GROUPS = {"length": "Length", "randomness": "Randomness", "cache": "Prefix cache", "observe": "Observation"}
+_GROUPS = {
+    "length": "Length",
+    "randomness": "Randomness",
+    "cache": "Prefix cache",
+    "execution": "Execution",
+    "observe": "Observation",
+}
 """Of settings that are no strategy's own."""
 _WIDTH = 100
 
@@ -125,6 +131,8 @@ def help_text() -> str:
         lines += ["", *textwrap.wrap(title, _WIDTH, subsequent_indent="  ")]
         for name in names:
             lines += _entry(_usage(name, fields[name]), _about(fields[name]))
+            for choice, what in fields[name].get("choices", {}).items():
+                lines += _entry(choice, what, indent=6)
     return "\n".join(lines)
 
 

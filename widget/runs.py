@@ -1,7 +1,8 @@
 """The runs of one scope: starting, stopping, showing, and what waits for the model to load. No traits, no messages.
 
 All runs are kept, but what can be looked at only of the last run that keeps any: attention and hidden states take
-megabytes a token.
+megabytes a token. A twin is two runs that are started together: the second one is shown when the first one ends, and
+stopping either stops both.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from ..kernel_side.request import Request
 from .sender import Sender
 from .source import ModelSource
 from .tree import tree_of
+from .twins import TwinWatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..kernel_side.engines.base import Engine
     from ..kernel_side.run import Run
+    from ..kernel_side.twin import Twin
 
 __all__ = ["RunAction", "Runs"]
 
@@ -47,7 +52,9 @@ class Runs:
         self._started = started
         self._runs: list[Run] = []
         self.shown: Run | None = None
-        self._pending: tuple[Request, bool] | None = None
+        self._twin: Twin | None = None
+        self._watch: TwinWatch | None = None
+        self._pending: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._telling = threading.Lock()
         self._closed = False
@@ -97,11 +104,41 @@ class Runs:
         SettingsError
             When the request does not fit the model; the run before goes on then.
         """
-        return self._start(engine or self._source.engine(), request, paused)
+        from ..kernel_side.run import Run  # imports torch
 
-    def ask(self, request: Request, *, paused: bool = False) -> None:
-        """Start a run now, or as soon as the model is loaded (see :meth:`start_pending`); never waits."""
-        self._pending = (request, paused)
+        engine = engine or self._source.engine()
+        return self._start(request, lambda: [Run(engine, request, paused=paused)])[0]
+
+    def twin(self, request: Request) -> Twin:
+        """Start a request eagerly and, behind that, in its execution; waits until the model is loaded.
+
+        Raises
+        ------
+        SettingsError
+            When the request does not fit the model, or is eager itself; the run before goes on then.
+        """
+        from ..kernel_side.twin import Twin  # imports torch
+
+        engine = self._source.engine()
+        made: list[Twin] = []
+
+        def both() -> Sequence[Run]:
+            twin = Twin(engine, request)
+            made.append(twin)
+            if self._watch is not None:
+                self._watch.close()
+            self._twin = twin
+            self._watch = TwinWatch(twin, lambda state: self._sender.set_traits(twin_state=state))
+            return twin.eager, twin.other
+
+        self._start(request, both)
+        [twin] = made
+        twin.eager.add_done_callback(lambda _: self._show_other(twin))
+        return twin
+
+    def ask(self, request: Request, *, paused: bool = False, twin: bool = False) -> None:
+        """Start a run or a twin now, or as soon as the model is loaded (see :meth:`start_pending`); never waits."""
+        self._pending = (lambda: self.twin(request)) if twin else (lambda: self.start(request, paused=paused))
         if self._source.done:
             self.start_pending()
         else:
@@ -112,43 +149,65 @@ class Runs:
         with self._lock:
             pending, self._pending = self._pending, None
         if pending is not None:
-            self._start(self._source.engine(), *pending)
+            pending()
 
     def act(self, action: RunAction, name: str | None = None) -> None:
         """Stop, pause, resume or step a run that is not over. Only sets flags."""
         if action == "stop" and name is None:
             self._pending = None
         run = self.named(name)
+        twin = None if run is None else self._twin_of(run)
+        if twin is not None and action == "stop":
+            twin.stop()
+            return
+        if twin is not None and name is None and not twin.eager.over:
+            run = twin.eager  # the other waits for it
         if run is not None and not run.over:
             getattr(run, action)()
 
     def close(self) -> None:
         """Stop the current run, and start no other."""
         self._closed = True
+        if self._watch is not None:
+            self._watch.close()
         self.act("stop")
 
-    def _start(self, engine: Engine, request: Request, paused: bool) -> Run:
-        from ..kernel_side.run import Run  # imports torch
-
+    def _start(self, request: Request, make: Callable[[], Sequence[Run]]) -> Sequence[Run]:
+        """Start what ``make`` makes, in order; the first of it is shown, and what went before is stopped."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("this scope is closed; make a new one")
-            run = Run(engine, request, paused=paused)
-            if self._runs:
-                self._runs[-1].stop()
-            if run.looks is not None and run.looks.observed:
-                for older in self._runs:
-                    if older.looks is not None:
-                        older.looks.clear()
-            self._runs.append(run)
-            self.shown = run
+            before = (self._twin_of(self._runs[-1]) or self._runs[-1]) if self._runs else None
+            made = make()
+            if before is not None:
+                before.stop()
+            for run in made:
+                if run.looks is not None and run.looks.observed:
+                    for older in self._runs:
+                        if older.looks is not None:
+                            older.looks.clear()
+                self._runs.append(run)
+            self.shown = made[0]
             self._sender.problems([])
-            self._sender.begin(run)
+            self._sender.begin(made[0])
             self._tell_tree()
-        run.add_done_callback(lambda _: self._tell_tree())
+        for run in made:
+            run.add_done_callback(lambda _: self._tell_tree())
         # Outside of the lock: who hears of it may start runs.
         self._started(request)
-        return run
+        return made
+
+    def _twin_of(self, run: Run) -> Twin | None:
+        """Return the twin that a run is part of, if it is the last one."""
+        twin = self._twin
+        return twin if twin is not None and run in (twin.eager, twin.other) else None
+
+    def _show_other(self, twin: Twin) -> None:
+        """Have the second run take the place of the first one, which is over, unless a person looks elsewhere."""
+        with self._lock:
+            if self.shown is twin.eager and twin.eager.state != "stopped" and not self._closed:
+                self.shown = twin.other
+                self._sender.begin(twin.other)
 
     def _tell_tree(self) -> None:
         with self._telling:  # of two threads that tell it, the later one tells of the more runs

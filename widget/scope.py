@@ -18,13 +18,14 @@ from .playing import environment_of
 from .runs import Runs
 from .sender import Sender
 from .source import ModelSource
-from .twin import Twin
+from .static_copy import StaticCopy
 from .values import check_prompt, flat
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ..kernel_side.run import Run
+    from ..kernel_side.twin import Twin
 
 __all__ = ["Scope"]
 
@@ -70,6 +71,8 @@ class Scope(DisplayedScope):
     status, about, schema : dict
         How loading stands, facts of the model (see :class:`~genscope.widget.source.About`), and the JSON Schema of the
         settings. Read-only.
+    twin_state : dict or None
+        How the last twin stands, see :class:`~genscope.widget.wire.WireTwin`; None before the first. Read-only.
 
     Raises
     ------
@@ -112,7 +115,7 @@ class Scope(DisplayedScope):
         else:
             self._source = ModelSource(model, tokenizer, assistant, prefix_cache)
         self._key = uuid.uuid4().hex
-        self._twin = Twin()
+        self._static_copy = StaticCopy()
         self._sender = Sender(self.send, self.try_write, self._ended)
         self._runs = Runs(self._source, self._sender, self._started)
         self._front_end = FrontEnd(self._runs, self._sender, self._set_settings, self._own_request, self._measure_costs)
@@ -173,6 +176,22 @@ class Scope(DisplayedScope):
             Naming each wrong field, its value and the way out; no run is stopped then.
         """
         return self._runs.start(Request.make(self.prompt if prompt is None else prompt, self.settings, **changes))
+
+    def twin(self, prompt: Any = None, settings: Any = None, **changes: Any) -> Twin:
+        """Start the same request eagerly and, behind that, in the execution of its settings; return at once.
+
+        Parameters
+        ----------
+        prompt, settings, **changes
+            As of :meth:`generate`; raises as that, and where the execution is ``"eager"``.
+
+        Returns
+        -------
+        Twin
+            ``twin.wait()`` gives the report. :meth:`stop` stops both, and :meth:`wait` waits for the second one.
+        """
+        prompt = self.prompt if prompt is None else prompt
+        return self._runs.twin(Request.make(prompt, self.settings if settings is None else settings, **changes))
 
     def play(self, queries: Any, *, tools: Any = None, reward_fn: Any = None, prompt: str = "", **options: Any) -> Run:
         """Start a run in an environment: the model calls tools, reads their answers and goes on. A lane a query.

@@ -35,6 +35,7 @@ class ScopeTraits(LockedWidget):
     about = traitlets.Dict(read_only=True).tag(sync=True)
     state = traitlets.Unicode("idle", read_only=True).tag(sync=True)
     tree = traitlets.List(traitlets.Dict(), read_only=True).tag(sync=True)
+    twin_state = traitlets.Dict(allow_none=True, default_value=None, read_only=True).tag(sync=True)
     static_class = traitlets.Unicode(read_only=True).tag(sync=True)
     widget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 

@@ -32,6 +32,8 @@ class TreeRow(TypedDict):
         The end of what it added to its parent's tokens (of a run of its own: of its prompt), then the beginning of what
         it generated.
     strategy, state : str
+    execution : str or None
+        How its forward passes run where that is not eagerly.
     tokens : int
         Generated so far, of the longest sequence.
     """
@@ -43,6 +45,7 @@ class TreeRow(TypedDict):
     kind: Literal["run", "branch", "reply", "environment"]
     title: str
     strategy: str
+    execution: str | None
     state: RunState
     tokens: int
 
@@ -69,6 +72,7 @@ def _row(run: Run, known: set[str]) -> TreeRow:
         "kind": "environment" if run.recording.segmented else "run" if branch is None else branch.kind,
         "title": sendable(given + generated),
         "strategy": run.settings.strategy,
+        "execution": None if run.settings.execution == "eager" else run.settings.execution,
         "state": run.state,
         "tokens": run.status().generated,
     }

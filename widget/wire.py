@@ -19,7 +19,8 @@ carries the strings that its tokens are the first to need. A front end that hold
 holds exactly ``strings_from`` strings of the track.
 
 The runs of a scope form a tree, which is the trait ``tree``; one of them is shown, the last that was started or asked
-for with ``show``.
+for with ``show``. A twin is two of them, one after the other, and the first gives way to the second when it ends; how
+the two compare is the trait ``twin_state``, null before the first twin.
 
 What a model looked at and thought is large and stays in the kernel: the front end asks with ``look`` for what it shows,
 and gets ``attention``, ``matrix`` or ``lens``, or ``unseen`` with the reason.
@@ -51,6 +52,7 @@ __all__ = [
     "SetSettings",
     "Status",
     "WireProblem",
+    "WireTwin",
 ]
 
 RunState = Literal["queued", "preparing", "prefilling", "decoding", "paused", "finished", "stopped", "failed"]
@@ -119,6 +121,73 @@ class WirePreparing(TypedDict):
     stage: str
     #: Seconds since it began.
     seconds: float
+
+
+class WireTwin(TypedDict):
+    """A :class:`genscope.kernel_side.twin.Twin` and its report: the trait ``twin_state``. Null is unknown.
+
+    ``id`` and ``text`` of both sides hold generated tokens of ``lane`` from ``start`` on, not more than some hundred.
+    """
+
+    #: Of the run beside the eager one.
+    execution: str
+    eager: "WireTwinSide"
+    other: "WireTwinSide"
+    #: The sequence whose tokens are listed: that of the first difference, else the first; and how many there are.
+    lane: int
+    lanes: int
+    #: Generated tokens of it before the first that is listed.
+    start: int
+    #: Positions of generated tokens that both have got to, of all sequences, and those before a difference.
+    compared: int
+    agreeing: int
+    difference: "WireTwinDifference | None"
+    #: Largest difference of a logit; null before both are over, and where that cannot be told.
+    largest_gap: float | None
+    #: What it was looked for in, or why it is unknown, for a person; null before both are over.
+    gap_over: str | None
+    #: Tokens after which preparing has paid off; null where it never does, or nothing was prepared.
+    pays_off_after: int | None
+    #: Whether both runs are over.
+    over: bool
+
+
+class WireTwinSide(TypedDict):
+    """One of the two runs of a twin."""
+
+    run: str
+    status: "Status"
+    #: Tokens of the sequence that is listed.
+    generated: int
+    id: list[int]
+    #: What to draw for each ("" inside a character).
+    text: list[str]
+    #: Seconds for each token after the first.
+    per_token: float | None
+
+
+class WireTwinDifference(TypedDict):
+    """A :class:`genscope.kernel_side.twin.Difference`."""
+
+    lane: int
+    #: In the lane, and among its generated tokens.
+    position: int
+    generated: int
+    #: Null where that run had ended.
+    eager: "WireTwinChoice | None"
+    other: "WireTwinChoice | None"
+
+
+class WireTwinChoice(TypedDict):
+    """What one of the two chose, and what it knew of what either chose between. The lists are most probable first."""
+
+    id: int
+    text: str
+    #: A candidate that is not listed was not recorded on this side.
+    alt_id: list[int]
+    alt_text: list[str]
+    #: Natural-log probability in the model's own distribution; null is a probability of exactly zero.
+    alt_logprob: list[float | None]
 
 
 class WireReuse(TypedDict):
@@ -524,7 +593,7 @@ class WireProblem(TypedDict):
 
 
 class Problems(TypedDict):
-    """The answer to ``generate``, ``branch``, ``reply`` and ``settings``: what is wrong, or an empty list."""
+    """The answer to ``generate``, ``twin``, ``branch``, ``reply`` and ``settings``: what is wrong, or an empty list."""
 
     kind: Literal["problems"]
     problems: list[WireProblem]
@@ -547,6 +616,18 @@ class Generate(TypedDict):
 
     kind: Literal["generate"]
     #: A text, a conversation, or a batch of them.
+    prompt: str | list[WireChatMessage | str | list[WireChatMessage]]
+    settings: dict[str, Any]
+
+
+class MakeTwin(TypedDict):
+    """Run the same request eagerly and in the execution of its settings. Answered as ``generate``.
+
+    What comes of the two is the trait ``twin_state``, a :class:`WireTwin`.
+    """
+
+    kind: Literal["twin"]
+    #: As of ``generate``.
     prompt: str | list[WireChatMessage | str | list[WireChatMessage]]
     settings: dict[str, Any]
 
@@ -640,5 +721,5 @@ class MeasureCosts(TypedDict):
     kind: Literal["costs"]
 
 
-FrontMessage = Generate | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts
+FrontMessage = Generate | MakeTwin | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts
 """Front end to kernel."""

@@ -1,4 +1,4 @@
-"""Print the JSON Schema of every wire message, from which the JavaScript types are generated.
+"""Print the JSON Schema of all messages, and of what travels as a trait, for the JavaScript types to be made from.
 
 ``python -m genscope.widget.wire_schema > js/wire.schema.json``; then ``npm run types`` in ``js/``. The output is
 deterministic, so that a test can compare it with the committed file.
@@ -19,10 +19,11 @@ def wire_schema() -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON Schema 2020-12; ``BackMessage`` and ``FrontMessage`` are the two unions.
+        JSON Schema 2020-12; ``BackMessage`` and ``FrontMessage`` are the two unions, ``WireTwin`` is a trait.
     """
+    names = ("BackMessage", "FrontMessage", "WireTwin")
     defs: dict[str, Any] = {}
-    for name in ("BackMessage", "FrontMessage"):
+    for name in names:
         schema = TypeAdapter(getattr(wire, name)).json_schema()
         defs |= schema.pop("$defs")
         defs[name] = schema
@@ -33,7 +34,7 @@ def wire_schema() -> dict[str, Any]:
     return {
         "$defs": dict(sorted(defs.items())),
         "title": "Message",
-        "anyOf": [{"$ref": "#/$defs/BackMessage"}, {"$ref": "#/$defs/FrontMessage"}],
+        "anyOf": [{"$ref": f"#/$defs/{name}"} for name in names],
     }
 
 

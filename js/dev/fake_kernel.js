@@ -24,6 +24,7 @@ export function status(change = {}) {
     observation_share: null,
     drafts: null,
     reuse: null,
+    execution: null,
     ...change,
   };
 }

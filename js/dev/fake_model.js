@@ -95,5 +95,6 @@ const DEFAULTS = {
   about: { model: "fake", chat: false, context: null, prefix_cache: null },
   state: "idle",
   tree: [],
+  twin_state: null,
   static_class: "",
 };

@@ -1,5 +1,5 @@
 // The widget on a page of its own, fed by a fake kernel. Options in the address: theme=light|dark, width=700,
-// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js and cache_scenes.js,
+// scene=idle|loading|problems|chat|running|finished|failed|gone|bulk or one of strategy_scenes.js, cache_scenes.js and twin_scenes.js,
 // n=50000 (for bulk), measure=..., marks=1.
 import widget from "../src/widget.js";
 import { mountBeams } from "./beam_scene.js";
@@ -8,6 +8,7 @@ import { believableRun, counts, FakeRun } from "./fake_kernel.js";
 import { FakeModel } from "./fake_model.js";
 import schema from "./settings.schema.json";
 import * as strategyScenes from "./strategy_scenes.js";
+import * as twinScenes from "./twin_scenes.js";
 
 const options = new URLSearchParams(location.search);
 const scene = options.get("scene") ?? "live";
@@ -154,7 +155,7 @@ if (scene.startsWith("beam")) {
 } else {
   await initialize?.(props);
   await render?.({ ...props, el: host });
-  const played = /** @type {Record<string, any>} */ ({ ...strategyScenes, ...cacheScenes })[scene];
+  const played = /** @type {Record<string, any>} */ ({ ...strategyScenes, ...cacheScenes, ...twinScenes })[scene];
   if (typeof played === "function") {
     played(model);
   } else {

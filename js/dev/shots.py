@@ -19,6 +19,7 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 SCENES = ["running", "finished", "problems", "chat", "loading", "failed", "gone", "idle"]
 SCENES += ["batch", "sequences", "encoder", "drafts", "attention", "lens", "form"]
 SCENES += ["hits", "verified", "miss", "disagrees", "tree", "reply", "environment", "environment_live", "uncached"]
+SCENES += ["preparing", "executed", "twin_agrees", "twin_differs", "twin_prepares"]
 WIDTHS = (420, 700, 868, 1200)
 
 # Two frames after a change its paint is done.
@@ -80,6 +81,8 @@ def act(page: Page, scene: str) -> None:
         page.locator(".gs-strategy select").select_option("prompt_lookup")
         page.locator("details[data-group=observe] summary").click()
         page.wait_for_timeout(800)
+    if scene in ("preparing", "executed"):
+        page.locator("details[data-group=execution] summary").click()
     page.wait_for_timeout(100)
 
 

@@ -18,7 +18,7 @@ const KINDS = new Set(["begin", "data", "rows", "beat", "end", "problems"]);
 /** Answers to `look`. */
 const SEEN = new Set(["attention", "matrix", "lens", "unseen"]);
 /** @type {ReadonlySet<string>} */
-const LIVING = new Set(["queued", "prefilling", "decoding", "paused"]);
+const LIVING = new Set(["queued", "preparing", "prefilling", "decoding", "paused"]);
 
 /** @param {string | undefined} state */
 export function isLiving(state) {

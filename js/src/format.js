@@ -76,6 +76,12 @@ export function shareText(share) {
   return share === null || share === undefined ? UNKNOWN : `${(100 * share).toFixed(1)}${THIN}%`;
 }
 
+/**
+ * @param {number} value Not negative: how far apart two logits are.
+ * @returns {string} "7.4e-6"; zero is exactly zero.
+ */
+export const small = (value) => (value === 0 ? "0" : value < 0.01 ? value.toExponential(1) : value.toPrecision(2));
+
 const SIZES = ["bytes", "kB", "MB", "GB", "TB"];
 
 /**

@@ -11,6 +11,7 @@
  * @property {"run" | "branch" | "reply" | "environment"} kind
  * @property {string} title
  * @property {string} strategy
+ * @property {string | null} [execution] How its forward passes run; null where that is as by default.
  * @property {import("./wire.js").Status["state"]} state
  * @property {number} tokens
  */

@@ -21,6 +21,7 @@
  * @property {number | null} step
  * @property {number | null} most Entries of a list.
  * @property {string[]} options
+ * @property {Record<string, string>} choices What an option costs and brings, in a line, where that is told.
  */
 
 /**
@@ -100,6 +101,7 @@ function readField(name, schema, given, when) {
     step: type.step ?? null,
     most: type.maxItems ?? null,
     options: (type.enum ?? items.enum ?? []).map(String),
+    choices: property.choices ?? {},
   };
 }
 

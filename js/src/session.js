@@ -6,7 +6,8 @@ import { Draft } from "./draft.js";
 import { Looks } from "./looks.js";
 import { Onward } from "./onward.js";
 import { kindOf, PromptKinds } from "./prompts.js";
-import { aboutOf, loadOf, treeOf } from "./traits.js";
+import { aboutOf, loadOf, TRAITS, treeOf } from "./traits.js";
+import { Twins } from "./twins.js";
 
 /** @typedef {import("@anywidget/types").AnyModel} Model */
 /** @typedef {import("./store.js").Change} Change */
@@ -15,7 +16,6 @@ import { aboutOf, loadOf, treeOf } from "./traits.js";
 /** @typedef {"alternatives" | "attention" | "lens"} Part */
 
 const PROMPT_DEBOUNCE_MS = 300;
-const TRAITS = ["schema", "settings", "prompt", "measure", "whitespace", "status", "about", "state", "tree"];
 
 export class Session {
   /** Which distribution colours come from; a matter of the view, so not synced. @type {Variant} */
@@ -30,6 +30,7 @@ export class Session {
   draft;
   looks;
   onward = new Onward(this);
+  twins;
   /** The run that was asked to stop: a long step, or a prefill, goes on for a while. @type {string | null} */
   #stopping = null;
   #kinds = new PromptKinds();
@@ -52,6 +53,7 @@ export class Session {
     this.#model = model;
     this.prompt = model.get("prompt") ?? "";
     this.connection = new Connection(model, { onChange: this.#changed, onSeen: this.#seen }, signal);
+    this.twins = new Twins(this, model);
     this.looks = new Looks(
       (look) => this.connection.send(look),
       () => this.refresh(),

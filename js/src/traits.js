@@ -13,6 +13,20 @@
  * @property {number | null} prefix_cache Bytes that the prefix cache may hold; null where there is none.
  */
 
+/** Those that something on the page is drawn from. */
+export const TRAITS = [
+  "schema",
+  "settings",
+  "prompt",
+  "measure",
+  "whitespace",
+  "status",
+  "about",
+  "state",
+  "tree",
+  "twin_state",
+];
+
 /**
  * @param {Model} model
  * @returns {LoadStatus}
@@ -36,4 +50,12 @@ export function aboutOf(model) {
  */
 export function treeOf(model) {
   return model.get("tree") ?? [];
+}
+
+/**
+ * @param {Model} model
+ * @returns {import("./wire.js").WireTwin | null} How the last twin stands; null before the first.
+ */
+export function twinOf(model) {
+  return model.get("twin_state") ?? null;
 }

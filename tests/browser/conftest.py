@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def chromium() -> Iterator[Browser]:
 def server() -> Iterator[JupyterServer]:
     # The kernels find the tests' tiny models and made-up engines. One thread each: torch's threads wait for each other
     # by spinning, and where Chromium needs the same cores a step takes many times as long.
-    server = JupyterServer({"PYTHONPATH": str(Path(__file__).resolve().parents[1]), "OMP_NUM_THREADS": "1"})
+    path = [str(Path(__file__).resolve().parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    server = JupyterServer({"PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1"})
     yield server
     server.close()
 

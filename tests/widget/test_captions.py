@@ -30,6 +30,8 @@ def run_of(prompt="x", engine=None, **settings):
         # What is observed changes no token.
         ({"alternatives": 3, "attention": True, "logit_lens": True, "keep": ["logits"]}, "greedy"),
         ({"prompt_probabilities": True}, "greedy"),
+        # Last digits may decide between two tokens.
+        ({"execution": "traced"}, "greedy (execution traced)"),
         ({"strategy": "sample", "temperature": 0.7, "seed": 5}, "sample (temperature 0.7, seed 5)"),
         # A search, or a contrast, draws nothing; what is switched off does not count.
         ({"strategy": "contrastive", "penalty_alpha": 0.5, "seed": 5}, "contrastive (penalty alpha 0.5)"),

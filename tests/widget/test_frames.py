@@ -168,6 +168,7 @@ def test_begin_beat_and_end_say_what_the_run_is():
         "state": "finished", "why": "eos (1)", "error": None, "generated": 2, "elapsed": 1.2346, "first_token": 0.12346,
         "tokens_per_second": 33.333, "observation_share": 0.012346, "queue_ahead": 0,
         "drafts": {"rounds": 3, "drafted": 12, "accepted": 6, "generated": 9}, "reuse": None,
+        "execution": None,
     }  # fmt: skip
     counts = {"tracks": [1, 0], "rounds": 1, "beams": 2, "choices": 0, "segments": 0}
     assert frames.beat()["counts"] == frames.end()["counts"] == counts

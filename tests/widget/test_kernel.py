@@ -165,20 +165,20 @@ def test_running_the_cell_again_stops_its_run_and_no_other(kernel):
     assert kernel.value("[run.state for run in runs], run.state") == "['stopped', 'decoding'] decoding"
 
 
-def test_displaying_publishes_the_widget_and_a_static_twin_that_the_end_fills(kernel):
+def test_displaying_publishes_the_widget_and_a_static_copy_that_the_end_fills(kernel):
     parent = kernel.start(
         "gate = threading.Semaphore(0)\nscope = Scope(FakeEngine(4, gate=gate), prompt='x')\nscope", "shown"
     )
     kernel.until(lambda: kernel.is_idle(parent))
-    live, twin = [m["content"] for m in kernel.of(parent) if m["msg_type"] in ("display_data", "execute_result")]
+    live, copy = [m["content"] for m in kernel.of(parent) if m["msg_type"] in ("display_data", "execute_result")]
     assert "application/vnd.jupyter.widget-view+json" in live["data"]
     assert live["data"]["text/plain"] == "<Scope FakeEngine: idle>"
-    assert twin["data"] == {"text/html": "", "text/plain": ""}
+    assert copy["data"] == {"text/html": "", "text/plain": ""}
     kernel.run("run = scope.generate()", "running")
     messages = kernel.run("gate.release(4); run.wait(); time.sleep(0.5)", "waiting")
     # Under the cell that runs at the end: nbclient, which saves notebooks, listens to no other.
     [update] = [m["content"] for m in messages if m["msg_type"] == "update_display_data"]
-    assert update["transient"] == twin["transient"]
+    assert update["transient"] == copy["transient"]
     assert f'class="{kernel.value("scope.static_class")}"' in update["data"]["text/html"]
     assert "&lt;script&gt;" in update["data"]["text/html"]
     # Displayed again, it is there at once.
@@ -187,7 +187,7 @@ def test_displaying_publishes_the_widget_and_a_static_twin_that_the_end_fills(ke
     assert html == [None, update["data"]["text/html"]]
 
 
-def test_in_a_layout_no_twin_is_published(kernel):
+def test_in_a_layout_no_static_copy_is_published(kernel):
     messages = kernel.run("import ipywidgets\nipywidgets.VBox([Scope(FakeEngine(4), prompt='x')])")
     assert [m["msg_type"] for m in messages if "data" in m["content"] and m["msg_type"] != "comm_open"] == [
         "execute_result"

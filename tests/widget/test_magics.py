@@ -162,6 +162,8 @@ def test_help_names_every_setting_with_its_range_and_works_as_a_line_magic(shell
     assert "--temperature NUMBER Divides the logits" in flat
     assert "(above 0; at most 100; default 1.0)" in flat
     assert "--dola-layers low|high" in flat
+    assert "--execution eager|traced|optimised|compiled|exported" in flat
+    assert "traced Recorded once as a graph" in flat
     assert "--negative-prompt TEXT What to move away from" in flat
     # Each strategy says what it does, and each setting whose it is.
     assert "prompt_lookup Drafts are copied from the text so far" in flat

@@ -40,6 +40,7 @@ export function control(session, field, prefix, cost = null) {
     session.draft.begin(field.name, next);
     session.refresh();
   };
+  const told = field.choices[String(value)];
   const now = () => session.draft.values[field.name];
   /** @type {Parts} */
   const parts = {
@@ -50,7 +51,7 @@ export function control(session, field, prefix, cost = null) {
     begin,
     now,
     invalid: !!problem,
-    describedBy: problem ? `${id}-problem` : `${id}-help`,
+    describedBy: [problem ? `${id}-problem` : `${id}-help`, told === undefined ? "" : `${id}-choice`].join(" ").trim(),
   };
   const changed = !same(value, field.default);
   return html`<div class="gs-field" data-field=${field.name} data-kind=${field.kind} data-changed=${changed ? "true" : nothing}>
@@ -65,6 +66,7 @@ export function control(session, field, prefix, cost = null) {
     </div>
     ${input(parts)}
     ${cost === null ? nothing : html`<p class="gs-cost">${cost}</p>`}
+    ${told === undefined ? nothing : html`<p class="gs-choice" id="${id}-choice">${told}</p>`}
     <span class="gs-sr" id="${id}-help">${field.description}</span>
     ${problem ? html`<p class="gs-problem" id="${id}-problem"><b>${problem.message}.</b> ${problem.way_out || field.wayOut}</p>` : nothing}
   </div>`;
@@ -84,7 +86,7 @@ function input(parts) {
     case "choice":
       return html`<select id=${parts.id} data-lm-suppress-shortcuts="true" aria-invalid=${parts.invalid}
         aria-describedby=${parts.describedBy} @change=${(/** @type {Event} */ event) => parts.set(target(event).value)}>
-        ${parts.field.options.map((option) => html`<option value=${option} ?selected=${option === parts.value}>${option}</option>`)}
+        ${parts.field.options.map((option) => html`<option value=${option} title=${parts.field.choices[option] ?? nothing} ?selected=${option === parts.value}>${option}</option>`)}
       </select>`;
     case "choices":
       return choices(parts);

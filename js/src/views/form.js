@@ -10,7 +10,7 @@ import { segmented } from "./segmented.js";
 /** @typedef {import("../schema.js").Field} Field */
 
 /** Groups that are folded away; the first group, and any that is not listed, is always in sight. */
-const FOLDED = ["length", "randomness", "cache", "observe"];
+const FOLDED = ["length", "randomness", "cache", "execution", "observe"];
 /** Names of groups that are not called as the schema calls them. @type {Record<string, string>} */
 const TITLES = { cache: "Prefix cache" };
 /** Settings whose cost is measured when someone looks. */
@@ -110,8 +110,24 @@ function fold(session, group, fields, prefix) {
       <small>${[notes, summary(session, changed)].filter(Boolean).join(", ")}</small>
     </summary>
     ${notes === "" ? nothing : html`<p class="gs-cost">${notes}</p>`}
-    <div class="gs-fields">${mine.map((field) => control(session, field, prefix, observes ? costOf(session, field) : null))}</div>
+    <div class="gs-fields">${mine.map((field) => control(session, field, prefix, observes ? costOf(session, field) : null))}${
+      group === "execution" ? twinButton(session, changed.length > 0) : nothing
+    }</div>
   </details>`;
+}
+
+/**
+ * Beside the execution: the request in it and without it.
+ * @param {Session} session
+ * @param {boolean} chosen Whether it is another one than the default, which the other is compared with.
+ */
+function twinButton(session, chosen) {
+  const busy = session.living ? "A run is going" : null;
+  const obstacle = session.obstacle ?? busy ?? (chosen ? null : "Choose an execution to compare the default with");
+  return html`<div class="gs-field gs-compare"><button type="button" data-lm-suppress-shortcuts="true" data-command="twin"
+    ?disabled=${obstacle !== null} title=${obstacle ?? "Run this request twice, without and with the execution, and compare the two"}
+    @click=${() => session.twins.make()}><i class="gs-glyph gs-two"></i>Twin</button>
+    <p class="gs-aside">The same request both ways, side by side: tokens, logits, time.</p></div>`;
 }
 
 /**

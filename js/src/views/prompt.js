@@ -151,7 +151,7 @@ function commands(session, hasChat) {
       Generate <kbd>${mac ? "⌘" : "Ctrl"} ⏎</kbd>
     </button>
     <button type="button" data-lm-suppress-shortcuts="true" data-command="stop" ?disabled=${gone || !living}
-      title="End the run; what came is kept" @click=${() => session.stop()}><i class="gs-glyph gs-stop"></i>${stopping ? "Stopping…" : html`Stop <kbd>Esc</kbd>`}</button>
+      title=${state === "preparing" ? "Cancel preparing, and end the run" : "End the run; what came is kept"} @click=${() => session.stop()}><i class="gs-glyph gs-stop"></i>${stopping ? "Stopping…" : html`Stop <kbd>Esc</kbd>`}</button>
     <button type="button" data-lm-suppress-shortcuts="true" data-command=${paused ? "resume" : "pause"}
       ?disabled=${gone || !living} title=${paused ? "Go on" : "Hold the run before its next token"}
       @click=${() => session.command(paused ? "resume" : "pause")}>

@@ -1,7 +1,7 @@
 // What a run took from the prefix cache, in words: how much, what that saved, why not more, and what checking it gave.
 // No cache is not the same as no hit. Draws only.
 import { html, nothing } from "lit-html";
-import { duration, literal, sizeText, whole } from "../format.js";
+import { duration, literal, sizeText, small, whole } from "../format.js";
 
 /** @typedef {import("../session.js").Session} Session */
 /** @typedef {import("../store.js").State} State */
@@ -107,6 +107,3 @@ function verified({ difference, largest, agrees }) {
     ? html`<p class="gs-verified">verified: ${scale}, same most probable token</p>`
     : html`<p class="gs-warning" role="alert">not the same: ${scale}, and another token is the most probable without the cache</p>`;
 }
-
-/** @param {number} value Not negative. */
-const small = (value) => (value === 0 ? "0" : value < 0.01 ? value.toExponential(1) : value.toPrecision(2));

@@ -54,7 +54,7 @@ function item({ run, lines, place, siblings }, reachable, shown, session) {
     ${lines.map((on, level) => html`<i class="gs-line" data-line=${level < lines.length - 1 ? (on ? "past" : "none") : on ? "fork" : "last"}></i>`)}
     <i class="gs-lamp" title=${run.state}></i>
     <span class="gs-run-title" title=${oneLine(run.title)}>${whereOf(run) === "" ? nothing : html`<small>${whereOf(run)}</small>`}<bdi>${oneLine(run.title)}</bdi></span>
-    <span class="gs-run-what">${run.strategy}</span>
+    <span class="gs-run-what">${whatOf(run)}</span>
     <span class="gs-run-size">${whole(run.tokens)} <small>${run.tokens === 1 ? "token" : "tokens"}</small></span>
   </div>`;
 }
@@ -68,8 +68,11 @@ function whereOf({ kind, parent, position }) {
 }
 
 /** @param {TreeRun} run */
+const whatOf = ({ strategy, execution }) => (execution ? `${strategy}, ${execution}` : strategy);
+
+/** @param {TreeRun} run */
 function nameOf(run) {
-  const what = [whereOf(run), oneLine(run.title), run.strategy, `${run.tokens} tokens`, run.state];
+  const what = [whereOf(run), oneLine(run.title), whatOf(run), `${run.tokens} tokens`, run.state];
   return what.filter((part) => part !== "").join(", ");
 }
 

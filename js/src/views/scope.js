@@ -13,10 +13,11 @@ import { MatrixView } from "./matrix.js";
 import { drawOnward } from "./onward.js";
 import { drawPrompt } from "./prompt.js";
 import { drawRuns } from "./runs.js";
+import { hideStaticCopy } from "./staticcopy.js";
 import { drawStatus } from "./status.js";
 import { followTheme } from "./theme.js";
 import { drawToolbar } from "./toolbar.js";
-import { hideTwin } from "./twin.js";
+import { drawTwin } from "./twin.js";
 
 /** @typedef {import("../session.js").Session} Session */
 
@@ -55,6 +56,7 @@ export function mountScope(session, host, signal) {
   const status = part("section", "gs-status");
   const onward = part("section", "gs-onward");
   const runs = part("section", "gs-runs");
+  const twin = part("section", "gs-twin");
   const toolbar = part("div", "gs-toolbar");
   const legend = part("div", "gs-legend");
   const beams = new BeamsView(session, signal);
@@ -75,10 +77,11 @@ export function mountScope(session, host, signal) {
   status.setAttribute("aria-label", "Status");
   onward.setAttribute("aria-label", "What was reused, and going on");
   runs.setAttribute("aria-label", "Runs");
+  twin.setAttribute("aria-label", "Twin");
   inspector.setAttribute("aria-label", "Chosen token");
-  const root = part("div", "genscope", heading, prompt, form, status, onward, runs, screen);
+  const root = part("div", "genscope", heading, prompt, form, status, onward, twin, runs, screen);
   followTheme(root, signal, () => session.refresh());
-  hideTwin(session.staticClass, signal);
+  hideStaticCopy(session.staticClass, signal);
 
   const measurePrompt = () => showField(form, "prompt_probabilities");
   /** What could be observed as well, where this strategy's form has a switch for it. */
@@ -124,6 +127,7 @@ export function mountScope(session, host, signal) {
     drawForm(form, session, prefix);
     drawStatus(status, session);
     drawRuns(runs, session);
+    drawTwin(twin, session);
     drawToolbar(toolbar, session);
     beams.update();
     lanes.element.dataset.scale = scaleOf(measureNamed(session.measure), session.variant).key;

@@ -2,12 +2,14 @@
 // not known is a dash. Draws only.
 import { html, nothing, render } from "lit-html";
 import { duration, perSecond, reasonText, shareText, UNKNOWN, whole } from "../format.js";
+import { executionText, preparingText } from "./execution.js";
 
 /** @typedef {import("../session.js").Session} Session */
 
-/** @type {Record<string, string>} */
-const WORDS = {
+/** States as a person reads them. @type {Record<string, string>} */
+export const WORDS = {
   queued: "queued",
+  preparing: "preparing",
   prefilling: "reading the prompt",
   decoding: "decoding",
   paused: "paused",
@@ -32,6 +34,7 @@ export function drawStatus(element, session) {
     html`<div class="gs-state">
         <i class="gs-lamp"></i>
         <span role="status">${sentenceOf(session)}</span>
+        ${secondsOf(session)}
       </div>
       <div class="gs-progress" role="progressbar" aria-label="Generated tokens" aria-valuemin="0"
         aria-valuemax=${typeof limit === "number" ? limit : nothing} aria-valuenow=${generated ?? nothing}
@@ -45,6 +48,7 @@ export function drawStatus(element, session) {
         ${reading("observing", shareText(status?.observation_share), "Share of the elapsed time that measuring and recording took")}
       </dl>
       ${status?.drafts ? html`<p class="gs-drafted">${draftsText(status.drafts)}</p>` : nothing}
+      ${executionText(status?.execution, session.state.over)}
       ${alive ? nothing : html`<p class="gs-warning" role="alert">Kernel gone: what came is kept; run the cell again.</p>`}
       ${silence > 0 ? html`<p class="gs-warning">No sign of life from the kernel for ${silence} s.</p>` : nothing}
       ${status?.error ? html`<pre class="gs-error" role="alert">${status.error}</pre>` : nothing}`,
@@ -71,7 +75,23 @@ function sentenceOf({ connection, state, stopping }) {
   if (status.state === "queued" && status.queue_ahead > 0) {
     return `${word}, ${status.queue_ahead} before it`;
   }
+  const preparing = status.state === "preparing" ? preparingText(status.execution) : "";
+  if (preparing !== "") {
+    return `${word}: ${preparing}`;
+  }
   return status.why ? `${word}: ${whyText(status.why, status.generated, state.whys)}` : word;
+}
+
+/**
+ * How long it has been preparing, as last told. Beside the sentence: a screen reader need not read each second.
+ * @param {Session} session
+ */
+function secondsOf({ connection, state, stopping }) {
+  const { status } = state;
+  const now = status?.execution?.preparing ?? null;
+  return status?.state !== "preparing" || now === null || stopping || !connection.alive
+    ? nothing
+    : html`<small class="gs-seconds">${duration(now.seconds)}</small>`;
 }
 
 /**

@@ -10,7 +10,7 @@ import contextvars
 import uuid
 from typing import Any
 
-__all__ = ["Twin", "publish"]
+__all__ = ["StaticCopy", "publish"]
 
 
 def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, **options: Any) -> None:
@@ -20,7 +20,7 @@ def publish(data: dict[str, Any], metadata: dict[str, Any] | None = None, **opti
     publish_display_data(data, metadata, **options)  # type: ignore[no-untyped-call]
 
 
-class Twin:
+class StaticCopy:
     """One static output, in as many places as it is shown."""
 
     def __init__(self) -> None:
