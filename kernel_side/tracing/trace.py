@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from .execution import Eager, Execution
+from .exported import Exported
 from .traced import Traced
 
 __all__ = ["EXECUTIONS", "make_execution", "trace"]
@@ -18,6 +19,7 @@ EXECUTIONS: dict[str, Callable[..., Execution]] = {
     "eager": Eager,
     "traced": Traced,
     "optimised": partial(Traced, optimise="inference"),
+    "exported": Exported,
 }
 """How an execution is made of a model, by its name."""
 
