@@ -38,8 +38,8 @@ from .step import CancelledError, Step
 __all__ = ["NO_COMPILER", "Exported"]
 
 NO_COMPILER = (
-    "exported graphs need a C++ compiler, and none was found. Install one: on Debian and Ubuntu `sudo apt install "
-    "g++`, with conda `conda install -c conda-forge cxx-compiler`, on macOS `xcode-select --install`, on Windows the Visual "
+    "exported graphs need a C++ compiler; none was found. Install one: on Debian and Ubuntu `sudo apt install g++`, "
+    "with conda `conda install -c conda-forge cxx-compiler`, on macOS `xcode-select --install`, on Windows the Visual "
     "Studio Build Tools (Desktop development with C++); or name one in the environment variable CXX"
 )
 
