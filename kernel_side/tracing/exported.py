@@ -16,9 +16,9 @@ Not here: the files (``packages``).
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,22 +26,16 @@ from typing import Any
 
 import torch
 
-from ..caching.key import Seen, why_not
+from ..caching.key import Seen
 from . import packages
-from .execution import Graph, GraphExecution, PreparationError
 from .exporting import Sizes, Tied, export, sizes_of
 from .fingerprint import fingerprint, name_of
+from .graphs import Graph, GraphExecution
 from .quiet import quiet
 from .situation import Call, CannotError, Situation
-from .step import CancelledError, Step
+from .step import Step
 
-__all__ = ["NO_COMPILER", "Exported"]
-
-NO_COMPILER = (
-    "exported graphs need a C++ compiler; none was found. Install one: on Debian and Ubuntu `sudo apt install g++`, "
-    "with conda `conda install -c conda-forge cxx-compiler`, on macOS `xcode-select --install`, on Windows the Visual "
-    "Studio Build Tools (Desktop development with C++); or name one in the environment variable CXX"
-)
+__all__ = ["Exported"]
 
 _ONE_AT_A_TIME = threading.Lock()
 _WAIT = 0.2
@@ -69,25 +63,9 @@ class Exported(GraphExecution):
 
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Load a package; make it first where none is kept."""
-
-        def wait(for_what: str) -> Callable[[], None]:
-            said: list[str] = []
-
-            def waiting() -> None:
-                if step.cancelled():
-                    raise CancelledError
-                if not said:
-                    stage(for_what)
-                    said.append(for_what)
-
-            return waiting
-
         stage("loading")
         if self._fingerprint is None:
-            seen = Seen(self.model)
-            if (reason := why_not(seen)) is not None:
-                raise CannotError(reason)
-            self._fingerprint = fingerprint(seen)
+            self._fingerprint = fingerprint(Seen(self.model))
         situation = self.situation_of(call.situation)
         sizes = sizes_of(situation, call)
         tied = Tied(step, sizes).eval()
@@ -97,11 +75,10 @@ class Exported(GraphExecution):
             shapes=[(key, sizes[key], str(tensor.dtype), str(tensor.device)) for key, tensor in call.tensors.items()],
             options=sorted(_OPTIONS.items()),
         )
-        with packages.locked(name, wait("waiting for another process, which makes it")):
+        with packages.locked(name, lambda: stage("waiting for another process, which makes it")):
             graph = _load(name, tied)
             if graph is None:
-                _check_compiler()
-                with _alone(wait("waiting for another graph, which is being made")):
+                with _alone(lambda: stage("waiting for another graph, which is being made")):
                     _make(name, f"{type(self.model).__name__}: {situation}", tied, call, sizes, stage)
                 stage("loading")
                 graph = _load(name, tied)
@@ -154,8 +131,13 @@ def _tensors(tied: Tied) -> dict[str, torch.Tensor]:
 
 def _make(name: str, what: str, tied: Tied, call: Call, sizes: dict[str, Sizes], stage: Callable[[str], None]) -> None:
     """Export, compile, keep."""
+    # These take longer to import than all else here, and processes that only load need one of them.
     from torch._inductor import aoti_compile_and_package, aoti_load_package
 
+    from .compiler import require_compiler
+
+    began = time.perf_counter()
+    require_compiler(headers=False)
     # A graph is for passes without gradients; tensors of the inference mode cannot be followed.
     with torch.inference_mode(False), torch.no_grad(), quiet():
         stage("exporting")
@@ -169,20 +151,7 @@ def _make(name: str, what: str, tied: Tied, call: Call, sizes: dict[str, Sizes],
             del runner
             held = {**program.state_dict, **program.constants}
             own = {other: held[other] for other in others}
-            packages.put(name, what, package, own)
-
-
-def _check_compiler() -> None:
-    """Raise PreparationError where inductor finds no compiler."""
-    from torch._inductor.cpp_builder import get_cpp_compiler  # torch 2.13
-    from torch._inductor.exc import InvalidCxxCompiler  # torch 2.13
-
-    try:
-        found = shutil.which(get_cpp_compiler())  # the library remembers what it found before
-    except (InvalidCxxCompiler, RuntimeError) as error:
-        raise PreparationError(NO_COMPILER) from error
-    if found is None:
-        raise PreparationError(NO_COMPILER)
+            packages.put(name, what, time.perf_counter() - began, package, own)
 
 
 @contextlib.contextmanager

@@ -52,12 +52,15 @@ class Kept:
         On disk.
     when : datetime
         When it was made.
+    seconds : float
+        What making it took.
     """
 
     name: str
     what: str
     bytes: int
     when: datetime
+    seconds: float
 
 
 def folder() -> Path:
@@ -73,7 +76,8 @@ def kept() -> list[Kept]:
             says = json.loads(manifest.read_text())
             files = [manifest, *(manifest.with_name(file) for file in says["files"])]
             when = datetime.fromtimestamp(manifest.stat().st_mtime, UTC)
-            found.append(Kept(manifest.stem, str(says["what"]), sum(file.stat().st_size for file in files), when))
+            size = sum(file.stat().st_size for file in files)
+            found.append(Kept(manifest.stem, str(says["what"]), size, when, float(says["seconds"])))
     return sorted(found, key=lambda one: one.when)
 
 
@@ -138,7 +142,7 @@ def scratch(name: str) -> Iterator[Path]:
         yield Path(made)
 
 
-def put(name: str, what: str, package: Path, constants: dict[str, torch.Tensor]) -> None:
+def put(name: str, what: str, seconds: float, package: Path, constants: dict[str, torch.Tensor]) -> None:
     """Keep a package. To be called under a lock.
 
     Parameters
@@ -146,6 +150,8 @@ def put(name: str, what: str, package: Path, constants: dict[str, torch.Tensor])
     name : str
     what : str
         For a person.
+    seconds : float
+        What making it took.
     package : Path
         In a folder of :func:`scratch`; is moved.
     constants : dict of torch.Tensor
@@ -163,7 +169,7 @@ def put(name: str, what: str, package: Path, constants: dict[str, torch.Tensor])
         hashes[file] = _sha256(made.read_bytes())
         _move(made, folder() / file)
     says = package.with_name("manifest")
-    says.write_text(json.dumps({"what": what, "files": hashes}, indent=2))
+    says.write_text(json.dumps({"what": what, "seconds": seconds, "files": hashes}, indent=2))
     _move(says, manifest)
 
 
