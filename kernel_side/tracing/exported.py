@@ -90,8 +90,8 @@ class Exported(GraphExecution):
 class _Package:
     """A loaded package, with the tensors that it was given."""
 
-    def __init__(self, runner: Any, constants: dict[str, torch.Tensor]) -> None:
-        self._loader = runner.loader  # torch 2.13; the runner reads the shape of its arguments anew at each call
+    def __init__(self, loader: Any, constants: dict[str, torch.Tensor]) -> None:
+        self._loader = loader
         self._constants = constants  # of which the library has only the addresses
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -99,22 +99,31 @@ class _Package:
         return tuple(self._loader.boxed_run([tensor.contiguous() for tensor in tensors]))
 
 
+def _loader(package: Path) -> Any:
+    """Open a package: what ``torch._inductor.aoti_load_package`` wraps (torch 2.13).
+
+    The wrapper takes seconds to import, and reads anew at each call how its arguments are nested.
+    """
+    from torch._C._aoti import AOTIModelPackageLoader
+
+    return AOTIModelPackageLoader(str(package), "model", False, 1, -1)
+
+
 def _load(name: str, tied: Tied) -> _Package | None:
     """Load what is kept, if it is whole; give it the step's weights."""
-    from torch._inductor import aoti_load_package
-
     with tempfile.TemporaryDirectory(prefix="genscope-", ignore_cleanup_errors=True) as here, quiet():
         found = packages.fetch(name, Path(here))
         if found is None:
             return None
         package, own = found
         try:
-            runner = aoti_load_package(str(package))
-            constants = _constants(runner.get_constant_fqns(), tied, own)
-            runner.load_constants(constants, check_full_update=True, user_managed=True)
+            loader = _loader(package)
+            constants = _constants(loader.get_constant_fqns(), tied, own)
+            # Not as copies: their addresses; all of them; for good.
+            loader.load_constants(constants, False, True, True)
         except (RuntimeError, ValueError, KeyError):  # of another library than it says, or nothing that can be loaded
             return None
-    return _Package(runner, constants)
+    return _Package(loader, constants)
 
 
 def _constants(names: list[str], tied: Tied, own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -131,8 +140,8 @@ def _tensors(tied: Tied) -> dict[str, torch.Tensor]:
 
 def _make(name: str, what: str, tied: Tied, call: Call, sizes: dict[str, Sizes], stage: Callable[[str], None]) -> None:
     """Export, compile, keep."""
-    # These take longer to import than all else here, and processes that only load need one of them.
-    from torch._inductor import aoti_compile_and_package, aoti_load_package
+    # It takes seconds to import, and processes that only load do without.
+    from torch._inductor import aoti_compile_and_package
 
     from .compiler import require_compiler
 
@@ -146,11 +155,8 @@ def _make(name: str, what: str, tied: Tied, call: Call, sizes: dict[str, Sizes],
         with packages.scratch(name) as here:
             package = here / "graph.pt2"
             aoti_compile_and_package(program, package_path=str(package), inductor_configs=dict(_OPTIONS))
-            runner = aoti_load_package(str(package))
-            others = set(runner.get_constant_fqns()) - set(_tensors(tied))
-            del runner
-            held = {**program.state_dict, **program.constants}
-            own = {other: held[other] for other in others}
+            others = set(_loader(package).get_constant_fqns()) - set(_tensors(tied))
+            own = {other: program.constants[other] for other in others}
             packages.put(name, what, time.perf_counter() - began, package, own)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export.graph_signature import InputKind
 
 from .situation import Call, CannotError, Situation
 from .step import Step
@@ -59,6 +60,9 @@ def export(call: Call, tied: Tied, sizes: dict[str, Sizes]) -> Any:
         free.append({at: torch.export.Dim.DYNAMIC for at, size in enumerate(sizes[name]) if isinstance(size, str)})
     program = torch.export.export(tied, tuple(tensors), dynamic_shapes={"tensors": tuple(free)}, strict=False)
     _check_lengths(program, sizes)
+    for one in program.graph_signature.input_specs:
+        if one.kind is InputKind.CONSTANT_TENSOR:  # which AOTInductor would give a number for a name (torch 2.13)
+            one.kind, one.persistent = InputKind.BUFFER, False
     return program
 
 
