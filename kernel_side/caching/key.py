@@ -28,7 +28,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import PreTrainedConfig
 from transformers.utils import output_capturing
 
-__all__ = ["LOOKED_AT", "Key", "Seen", "follows_padding", "key_of", "longest_exact", "why_not"]
+__all__ = ["LOOKED_AT", "UNSHARED", "Key", "Seen", "follows_padding", "key_of", "longest_exact", "why_not"]
 
 LOOKED_AT = 4096
 """Elements of the largest tensors whose contents are compared whole."""
@@ -42,7 +42,7 @@ _PLAIN = (int, float, bool, str, bytes, type(None), torch.dtype, torch.device)
 _AS_THEY_ARE = frozenset(_PLAIN) - {bool}
 _ADAPTER = ("active_adapter", "_active_adapter")
 _LENGTH_DEPENDENT = ("dynamic", "longrope")
-_UNSHARED = frozenset(
+UNSHARED = frozenset(
     {
         "_is_hf_initialized",
         "_output_capturing_hooks_installed",
@@ -57,7 +57,7 @@ _UNSHARED = frozenset(
 """Attributes that decide nothing."""
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 """Torch's own tables: tensors, children and hooks, which are looked at by themselves."""
-_LEFT_OUT = _OF_EVERY_MODULE | _UNSHARED
+_LEFT_OUT = _OF_EVERY_MODULE | UNSHARED
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -221,7 +221,7 @@ def _configs(modules: Iterable[tuple[str, Any]]) -> list[Any]:
 
 def _settings(config: Any) -> str:
     settings = config.to_dict()
-    return repr(sorted((name, value) for name, value in settings.items() if name not in _UNSHARED))
+    return repr(sorted((name, value) for name, value in settings.items() if name not in UNSHARED))
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from .compiled import Compiled
 from .execution import Eager, Execution
+from .exported import Exported
 from .traced import Traced
 
 __all__ = ["EXECUTIONS", "make_execution", "trace"]
@@ -20,6 +21,7 @@ EXECUTIONS: dict[str, Callable[..., Execution]] = {
     "traced": Traced,
     "optimised": partial(Traced, optimise="inference"),
     "compiled": Compiled,
+    "exported": Exported,
 }
 """How an execution is made of a model, by its name."""
 
