@@ -54,23 +54,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=[*EXECUTIONS], help="these executions, beside eager")
     parser.add_argument("--peak", choices=[*EXECUTIONS], help=argparse.SUPPRESS)
+    parser.add_argument("--kept", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.peak:
-        print(peak(given.peak))
+        print(peak(given.peak, given.kept))
         return
     names = [name for name in (given.only or EXECUTIONS) if name != "eager"]
     with tempfile.TemporaryDirectory() as kept, ExitStack() as stack:
-        os.environ["GENSCOPE_EXPORTED"] = kept
-        figures = measure(names, given.rounds, stack)
-        figures |= memory(names)
+        figures = measure(names, given.rounds, stack, kept)
+        figures |= memory(names, kept)
     print(json.dumps({name: value if value is None else round(value, 3) for name, value in figures.items()}))
 
 
-def measure(names: list[str], rounds: int, stack: ExitStack) -> dict[str, float | None]:
+def measure(names: list[str], rounds: int, stack: ExitStack, kept: str) -> dict[str, float | None]:
     """Compare executions in time."""
     model: Any
     with ThreadPoolExecutor(1) as thread:
         model, tokenizer = thread.submit(load_model, "demo").result()
+        os.environ["GENSCOPE_CACHE"] = kept  # of exported graphs, from here on: nothing is there yet
         ids = tokenizer(TEXT * 60)["input_ids"]
         views = {"eager": model} | {name: trace(model, name) for name in names}
         figures: dict[str, float | None] = {}
@@ -137,20 +138,21 @@ def bandwidth() -> float:
     return much.nbytes / min(seconds)
 
 
-def peak(name: str) -> int:
-    """Prepare and decode in this process; return the most bytes that it took."""
+def peak(name: str, kept: str) -> int:
+    """Prepare and decode in this process; return the most bytes that it took. Exported graphs are those made before."""
     model: Any
     model, tokenizer = load_model("demo", progress=None)
+    os.environ["GENSCOPE_CACHE"] = kept
     generate(trace(model, name), tokenizer(TEXT * 3)["input_ids"][:SHORT], 8)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def memory(names: list[str]) -> dict[str, float | None]:
+def memory(names: list[str], kept: str) -> dict[str, float | None]:
     """Compare the memory that processes take."""
     peaks = {}
     for name in ("eager", *names):
-        command = [sys.executable, __file__, "--peak", name]
+        command = [sys.executable, __file__, "--peak", name, "--kept", kept]
         peaks[name] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
     return {f"{name}_peak_memory": peaks[name] / peaks["eager"] for name in names}
 

@@ -7,6 +7,7 @@ Not here: running (``run``), and the executions (``tracing``).
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -81,8 +82,8 @@ class Twin:
     ----------
     engine : Engine
     request : Request
-        Its execution is the other run's. Its logits are kept in addition to what it keeps; the seed that the eager run
-        drew is the other's. Both compute their whole prompt.
+        Its execution is the other run's, and the seed that the eager run drew. Both compute their whole prompt. Their
+        logits are kept until they are compared, and for good where the request keeps them.
 
     Attributes
     ----------
@@ -101,6 +102,10 @@ class Twin:
             raise SettingsError([Problem("execution", "eager", message, "Choose another execution.")])
         # What one of them found in the prefix cache would be in its time to the first token.
         changes = {"keep": sorted({*settings.keep, "logits"}), "prefix_cache": False}
+        self._releases = "logits" not in settings.keep
+        self._lock = threading.Lock()
+        self._logits_compared = False
+        self._largest_gap: float | None = None
         self.eager = Run(engine, _changed(request, execution="eager", **changes))
         try:
             self.other = Run(engine, _changed(request, seed=self.eager.settings.seed, **changes))
@@ -151,12 +156,22 @@ class Twin:
             compared=compared,
             agreeing=agreeing,
             difference=difference,
-            largest_gap=self._gap(same) if self.over else None,
+            largest_gap=self._compared_logits(same),
             first_token=(eager_status.first_token, other_status.first_token),
             per_token=(speeds[0], speeds[1]),
             execution=execution,
             pays_off_after=_pays_off(execution, speeds[0], speeds[1]),
         )
+
+    def _compared_logits(self, same: Sequence[int]) -> float | None:
+        """Compare what both kept of their logits, once, and let go of it unless it was asked for: it is large."""
+        with self._lock:
+            if self.over and not self._logits_compared:
+                self._largest_gap, self._logits_compared = self._gap(same), True
+                for run in (self.eager, self.other) if self._releases else ():
+                    if run.output is not None:
+                        run.output = replace(run.output, logits=None)
+            return self._largest_gap
 
     def _gap(self, same: Sequence[int]) -> float | None:
         """Return the largest difference of a logit, up to the choice at which tokens differ."""

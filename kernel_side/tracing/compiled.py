@@ -18,10 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import logging
-import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, get_args
@@ -30,6 +27,7 @@ import torch
 
 from .graphs import Graph, GraphExecution
 from .layers import run_layer, through
+from .quiet import quiet
 from .situation import Call, CannotError
 from .step import CancelledError, Step
 
@@ -85,7 +83,7 @@ class Compiled(GraphExecution):
     def compiling(self, what: str) -> Iterator[None]:
         """Count the time of what is done inside as spent preparing, and keep the libraries' warnings to themselves."""
         counted = contextlib.nullcontext() if self.use.status().preparing else self._preparing(what)
-        with counted, self.lock, _quiet():
+        with counted, self.lock, quiet():
             self.use.stage("compiling")
             yield
 
@@ -208,24 +206,3 @@ def _alone(tensors: dict[str, torch.Tensor]) -> str | None:
 
 def _nobody() -> bool:
     return False
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep this thread's warnings off the screen: the libraries' own, and what torch logs."""
-    here = threading.get_ident()
-
-    def passes(record: logging.LogRecord) -> bool:
-        return record.thread != here or record.levelno >= logging.ERROR
-
-    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] == "torch"]
-    handlers = {handler for name in names for handler in logging.getLogger(name).handlers}
-    for handler in handlers:
-        handler.addFilter(passes)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for handler in handlers:
-            handler.removeFilter(passes)

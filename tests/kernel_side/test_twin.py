@@ -114,7 +114,14 @@ def test_prompts_are_read_whole() -> None:
     twin.wait(60)
     assert twin.eager.settings.prefix_cache is False
     assert twin.other.settings.prefix_cache is False
+    assert twin.eager.output.logits is None  # compared, and let go
+
+
+def test_logits_stay_where_they_are_asked_for() -> None:
+    twin = Twin(engine(), ask(keep=["logits"]))
+    assert twin.wait(60).largest_gap == 0.0
     assert torch.equal(twin.eager.output.logits[3], twin.other.output.logits[3])
+    assert twin.report().largest_gap == 0.0
 
 
 @pytest.mark.parametrize(

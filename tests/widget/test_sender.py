@@ -108,7 +108,8 @@ def test_an_answer_comes_behind_what_was_asked_for_before_and_from_the_senders_t
     bench.sender.answer(make)
     assert bench.sender.flush(5)
     run.wait()
-    assert [message["kind"] for message in bench.front.messages][:2] == ["begin", "problems"]
+    kinds = [message["kind"] for message in bench.front.messages]
+    assert kinds.index("begin") < kinds.index("problems")  # the run's tokens may come before it, or behind
     assert set(made_in) == bench.threads
 
 
