@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.fx.experimental import proxy_tensor
 
 from ..caching.key import Seen
 from . import packages
@@ -39,7 +40,7 @@ __all__ = ["Exported"]
 
 _ONE_AT_A_TIME = threading.Lock()
 _WAIT = 0.2
-_OPTIONS = {"aot_inductor.package_constants_in_so": False}
+_OPTIONS: dict[str, Any] = {"aot_inductor.package_constants_in_so": False}
 """Of inductor (torch 2.13): weights are the model's."""
 
 
@@ -168,4 +169,6 @@ def _alone(waiting: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        # The exporter goes on holding the last graph that it followed, and the weights with it (torch 2.13).
+        proxy_tensor._FAKE_TENSOR_ID_TO_PROXY_MAP_FOR_EXPORT.clear()  # noqa: SLF001
         _ONE_AT_A_TIME.release()
