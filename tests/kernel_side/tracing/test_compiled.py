@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
-import logging
-import threading
-import warnings
 import weakref
 from typing import Any
 
@@ -17,7 +13,6 @@ from transformers import DynamicCache
 
 from cached_runs import model_of
 from execution_checks import CASES, STEPS, check, generate, prompt
-from genscope.kernel_side.tracing.compiled import _quiet
 from genscope.kernel_side.tracing.trace import trace
 from genscope.kernel_side.tracing.use import Use
 
@@ -212,25 +207,6 @@ def test_compiling_can_be_cancelled_and_taken_up_again() -> None:
     assert view.execution.cost.graphs == ()
     generate(view, prompt(), max_new_tokens=1)
     assert view.execution.cost.graphs == ("several tokens from the start",)
-
-
-def test_warnings_of_this_thread_stay_off_the_screen() -> None:
-    said = io.StringIO()
-    logger, handler = logging.getLogger("torch._dynamo"), logging.StreamHandler(said)
-    logger.addHandler(handler)
-    try:
-        with warnings.catch_warnings(record=True) as warned, _quiet():
-            logger.warning("of mine")
-            warnings.warn("of mine", stacklevel=1)
-            logger.error("an error")
-            other = threading.Thread(target=lambda: logger.warning("of another"))
-            other.start()
-            other.join()
-        logger.warning("later")
-    finally:
-        logger.removeHandler(handler)
-    assert said.getvalue() == "an error\nof another\nlater\n"
-    assert not warned
 
 
 def test_an_unknown_part_is_named() -> None:
