@@ -21,7 +21,7 @@ def quiet() -> Iterator[None]:
     here, busy = threading.get_ident(), [True]
     handlers = {id(one): one for one in logging.root.handlers}
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.startswith("torch") and isinstance(logger, logging.Logger):
+        if name.startswith(("torch", "transformers")) and isinstance(logger, logging.Logger):
             handlers |= {id(one): one for one in logger.handlers}
     if logging.lastResort is not None:
         handlers[id(logging.lastResort)] = logging.lastResort

@@ -24,6 +24,7 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]  # documented, but not listed (torch 2.13)
 
 from .graphs import Graph, GraphExecution
+from .quiet import quiet
 from .situation import Call, CannotError, Situation
 from .step import Step
 
@@ -67,7 +68,8 @@ class Traced(GraphExecution):
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Trace, then do what was asked for."""
         stage("tracing")
-        with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        # The tracer looks at every attribute, among them one of which transformers 5.24 warns.
+        with torch.no_grad(), quiet(), warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             graph: Any = torch.jit.trace(step, tuple(call.tensors.values()), check_trace=False, strict=False)
         _check_decisions(said)

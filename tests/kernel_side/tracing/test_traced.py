@@ -80,13 +80,14 @@ def test_code_that_decides_by_contents_is_not_traced() -> None:
     assert reason.startswith("its code decides by what is in a tensor (test_traced.py, line ")
 
 
-def test_no_warning_of_torch_reaches_the_notebook() -> None:
+def test_no_warning_of_torch_reaches_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
     view = trace(model_of("llama"), "optimised")
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         generate(view, prompt())
     assert view.execution.cost.graphs
     assert not [one for one in said if "jit" in str(one.message) or "trace" in str(one.message)]
+    assert capfd.readouterr() == ("", "")
 
 
 def test_an_unknown_optimisation_is_named() -> None:
