@@ -10,10 +10,11 @@ import torch
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.decoding.observe import observe
 from genscope.kernel_side.streaming.base import OutputStreamer
+from genscope.kernel_side.streaming.outputs import PromptOutput
 from genscope.kernel_side.tracing.graphs import difference_of
 from tiny import PAD
 
-__all__ = ["CASES", "KINDS", "Case", "check", "every_token", "generate", "prompt"]
+__all__ = ["CASES", "KINDS", "Case", "check", "check_streamed", "every_token", "generate", "prompt"]
 
 KINDS = ("llama", "gpt2", "gemma3", "mistral", "qwen3", "t5", "bart")
 """Models of ``cached_runs.model_of``: gemma3 and mistral have sliding windows that the runs here outgrow."""
@@ -114,3 +115,20 @@ def check(case: str, model: Any, view: Any, *, exact: bool, times: int = 2) -> N
                 assert torch.equal(mine, theirs)
             else:
                 assert difference_of(mine, theirs) <= 2e-4 * max(1.0, float(theirs.abs().max()))
+
+
+def check_streamed(view: Any, *, rows: int = 1, **arguments: Any) -> None:
+    """Stream the steps of a generation in a view: they are what plain ``generate`` of that view returns."""
+    generate(view, prompt(rows), **arguments)  # so that nothing is compared any more
+    returned = generate(view, prompt(rows), output_scores=True, **arguments)
+    steps: list[Any] = []
+    observed = observe(OutputStreamer(steps.append, fields=["logits", "scores"]))
+    passes = view.execution.passes
+    again = generate(view, prompt(rows), output_scores=True, **arguments, **observed)
+    assert view.execution.passes > passes
+    assert torch.equal(again.sequences, returned.sequences)
+    told = [step for step in steps if not isinstance(step, PromptOutput) and hasattr(step, "logits")]
+    assert len(told) >= len(returned.logits)
+    for step, logits, scores in zip(told, returned.logits, returned.scores, strict=False):
+        assert torch.equal(step.logits, logits)
+        assert torch.equal(step.scores.reshape(scores.shape), scores)

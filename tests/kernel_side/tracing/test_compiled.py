@@ -12,7 +12,7 @@ from torch._inductor import cpp_builder
 from transformers import DynamicCache
 
 from cached_runs import model_of
-from execution_checks import CASES, STEPS, check, generate, prompt
+from execution_checks import CASES, STEPS, check, check_streamed, generate, prompt
 from genscope.kernel_side.tracing.trace import trace
 from genscope.kernel_side.tracing.use import Use
 
@@ -42,6 +42,11 @@ def test_compiled_layers_give_the_same_tokens(by_layer: tuple[Any, Any], case: s
     # A decoder behind an encoder begins with one token, whose keys and values are all that the next pass finds.
     assert set(view.execution.fallbacks) <= ({ALONE} if model.config.is_encoder_decoder else set())
     assert view.execution.recompilations == 0
+
+
+@pytest.mark.slow
+def test_streamed_steps_are_what_generate_returns(by_layer: tuple[Any, Any]) -> None:
+    check_streamed(by_layer[1])
 
 
 @pytest.mark.slow

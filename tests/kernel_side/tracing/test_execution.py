@@ -12,10 +12,7 @@ from transformers import DynamicCache
 
 from cached_runs import model_of
 from compare import EVERYTHING
-from execution_checks import generate, prompt
-from genscope.kernel_side.decoding.observe import observe
-from genscope.kernel_side.streaming.base import OutputStreamer
-from genscope.kernel_side.streaming.outputs import PromptOutput
+from execution_checks import check_streamed, generate, prompt
 from genscope.kernel_side.tracing.execution import PreparationError
 from genscope.kernel_side.tracing.graphs import Graph, GraphExecution, difference_of, tolerance
 from genscope.kernel_side.tracing.situation import Call
@@ -133,20 +130,7 @@ def test_what_is_looked_at_falls_back_openly() -> None:
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "t5"])
 @pytest.mark.parametrize("arguments", [{}, {"do_sample": True}, {"num_beams": 3}])
 def test_streamed_steps_are_what_generate_returns(kind: str, execution: str, arguments: dict[str, Any]) -> None:
-    view = trace(model_of(kind), execution)
-    generate(view, prompt(rows=2), **arguments)  # so that nothing is compared any more
-    returned = generate(view, prompt(rows=2), output_scores=True, **arguments)
-    steps: list[Any] = []
-    observed = observe(OutputStreamer(steps.append, fields=["logits", "scores"]))
-    passes = view.execution.passes
-    again = generate(view, prompt(rows=2), output_scores=True, **arguments, **observed)
-    assert view.execution.passes > passes
-    assert torch.equal(again.sequences, returned.sequences)
-    told = [step for step in steps if not isinstance(step, PromptOutput) and hasattr(step, "logits")]
-    assert len(told) >= len(returned.logits)
-    for step, logits, scores in zip(told, returned.logits, returned.scores, strict=False):
-        assert torch.equal(step.logits, logits)
-        assert torch.equal(step.scores.reshape(scores.shape), scores)
+    check_streamed(trace(model_of(kind), execution), rows=2, **arguments)
 
 
 def test_a_graph_that_is_wrong_is_dropped_and_nothing_of_it_is_used() -> None:

@@ -26,7 +26,7 @@ from torch import nn
 from transformers import DynamicCache
 
 from cached_runs import model_of
-from execution_checks import CASES, check, generate, prompt
+from execution_checks import CASES, check, check_streamed, generate, prompt
 from genscope.kernel_side.tracing import exported, packages
 from genscope.kernel_side.tracing.compiler import require_compiler
 from genscope.kernel_side.tracing.trace import trace
@@ -85,6 +85,12 @@ def test_a_package_gives_the_same_tokens(pair: tuple[Any, Any], case: str) -> No
     model, view = pair
     check(case, model, view, exact=False)
     assert not view.execution.fallbacks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_streamed_steps_are_what_generate_returns(pair: tuple[Any, Any]) -> None:
+    check_streamed(pair[1])
 
 
 @pytest.mark.slow
