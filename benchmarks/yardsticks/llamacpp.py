@@ -14,7 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from genscope.kernel_side.demo_model import _source
+from genscope.kernel_side.demo_model import gguf_file
 
 __all__ = ["LlamaCpp", "available", "in_float32"]
 
@@ -31,7 +31,7 @@ def available() -> bool:
 @contextmanager
 def in_float32() -> Iterator[Path]:
     """Write the demo model's GGUF file with all tensors in float32, for as long as it is needed."""
-    reader = gguf.GGUFReader(_source())
+    reader = gguf.GGUFReader(gguf_file())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "f32.gguf")
         writer = gguf.GGUFWriter(path, "llama")

@@ -217,7 +217,7 @@ def test_gguf_damaged(tmp_path):
 def test_gguf_file(demo):
     """A GGUF file loads as a plain model, equal to the converted one, with its tokenizer."""
     progress = Progress()
-    model, tokenizer = load_model(demo_model._source(), progress=progress)
+    model, tokenizer = load_model(demo_model.gguf_file(), progress=progress)
     progress.check()
     assert len(progress.fractions) > 20  # the library's bar moved ours
     assert not model.training
@@ -293,7 +293,7 @@ def conversions(monkeypatch, folder):
     count = []
     source = folder / "model.safetensors"
     monkeypatch.setattr(demo_model, "SHA256", hashlib.sha256(source.read_bytes()).hexdigest())
-    monkeypatch.setattr(demo_model, "_source", lambda: source)
+    monkeypatch.setattr(demo_model, "gguf_file", lambda: source)
 
     def convert(path, report, dtype):
         count.append(path)
@@ -365,7 +365,7 @@ import tiny
 
 source, cache, log = map(Path, sys.argv[1:])
 demo_model.SHA256 = demo_model._sha256(source)
-demo_model._source = lambda: source
+demo_model.gguf_file = lambda: source
 def convert(path, report, dtype):
     with log.open("a") as file:
         file.write("converted\\n")
