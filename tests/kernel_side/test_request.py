@@ -106,7 +106,7 @@ def test_schema_has_what_the_form_needs() -> None:
         assert definition["description"]
         for name, field in definition["properties"].items():
             if name != "strategy":
-                assert field["group"] in ("strategy", "length", "randomness", "cache", "observe"), name
+                assert field["group"] in ("strategy", "length", "randomness", "cache", "execution", "observe"), name
                 assert field["title"], name
                 assert field["wayOut"].endswith("."), name
                 assert "default" in field, name
