@@ -131,6 +131,7 @@ class Twin:
 
     def report(self) -> TwinReport:
         """Return what is known so far."""
+        over = self.over  # asked before the records, which are whole then
         compared = agreeing = 0
         difference: Difference | None = None
         same: list[int] = []
@@ -140,7 +141,7 @@ class Twin:
             at = _first_difference(ours, theirs)
             known = min(len(ours), len(theirs))
             # Where one is only shorter, that is a difference once both are over.
-            differs = at < known or (self.over and len(ours) != len(theirs))
+            differs = at < known or (over and len(ours) != len(theirs))
             if differs and (difference is None or begin + at < difference.position):
                 difference = Difference(index, begin + at, _at(theirs, at), _at(ours, at))
             same.append(at)
@@ -156,17 +157,17 @@ class Twin:
             compared=compared,
             agreeing=agreeing,
             difference=difference,
-            largest_gap=self._compared_logits(same),
+            largest_gap=self._compared_logits(same, over=over),
             first_token=(eager_status.first_token, other_status.first_token),
             per_token=(speeds[0], speeds[1]),
             execution=execution,
             pays_off_after=_pays_off(execution, speeds[0], speeds[1]),
         )
 
-    def _compared_logits(self, same: Sequence[int]) -> float | None:
+    def _compared_logits(self, same: Sequence[int], *, over: bool) -> float | None:
         """Compare what both kept of their logits, once, and let go of it unless it was asked for: it is large."""
         with self._lock:
-            if self.over and not self._logits_compared:
+            if over and not self._logits_compared:
                 self._largest_gap, self._logits_compared = self._gap(same), True
                 for run in (self.eager, self.other) if self._releases else ():
                     if run.output is not None:

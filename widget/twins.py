@@ -103,7 +103,7 @@ def wire_twin(twin: Twin) -> wire.WireTwin:
         "agreeing": report.agreeing,
         "difference": None if difference is None else _difference(difference, difference.position - begin),
         "largest_gap": number(report.largest_gap),
-        "gap_over": _gap_over(twin, report),
+        "gap_over": _gap_over(twin, report) if over else None,
         "pays_off_after": report.pays_off_after,
         "over": over,
     }
@@ -151,10 +151,8 @@ def _choice(token: Token | None, wanted: set[int]) -> wire.WireTwinChoice | None
     }
 
 
-def _gap_over(twin: Twin, report: TwinReport) -> str | None:
-    """Say which choices the largest gap of a logit was looked for in, or why in none; None before that is known."""
-    if not twin.over:
-        return None
+def _gap_over(twin: Twin, report: TwinReport) -> str:
+    """Say which choices the largest gap of a logit was looked for in, or why in none; of a twin that is over."""
     if report.largest_gap is None:
         if twin.eager.settings.searches:
             return "a beam search's rows of logits are not those of its sequences"

@@ -5,6 +5,7 @@ The weights are those of the demo model: its GGUF file, each tensor unpacked as 
 
 from __future__ import annotations
 
+import importlib.util
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +22,7 @@ __all__ = ["LlamaCpp", "available", "in_float32"]
 
 def available() -> bool:
     """Return whether the package is installed."""
-    try:
-        import xllamacpp  # noqa: F401 - optional
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("xllamacpp") is not None
 
 
 @contextmanager

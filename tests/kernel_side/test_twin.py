@@ -117,6 +117,18 @@ def test_prompts_are_read_whole() -> None:
     assert twin.eager.output.logits is None  # compared, and let go
 
 
+def test_a_report_that_began_before_the_end_compares_no_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = Twin(engine(), ask(execution="optimised"))
+    twin.eager.wait(60)
+    twin.other.wait(60)
+    answers = [False, *[True] * 10]
+    monkeypatch.setattr(Twin, "over", property(lambda _: answers.pop(0)))
+    # What it read of the records may be a part of them, and logits are compared once.
+    assert twin.report().largest_gap is None
+    assert twin.eager.output.logits is not None
+    assert twin.report().largest_gap is not None
+
+
 def test_logits_stay_where_they_are_asked_for() -> None:
     twin = Twin(engine(), ask(keep=["logits"]))
     assert twin.wait(60).largest_gap == 0.0
