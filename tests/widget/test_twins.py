@@ -114,9 +114,7 @@ def test_the_lane_of_the_difference_is_listed():
 )
 def test_what_the_gap_was_looked_for_in(report, lanes, searches, said):
     eager = SimpleNamespace(settings=SimpleNamespace(searches=searches), lanes=[None] * lanes)
-    twin = SimpleNamespace(over=True, eager=eager)
-    assert twins._gap_over(twin, SimpleNamespace(**report)) == said
-    assert twins._gap_over(SimpleNamespace(over=False, eager=eager), SimpleNamespace(**report)) is None
+    assert twins._gap_over(SimpleNamespace(eager=eager), SimpleNamespace(**report)) == said
 
 
 def test_a_twin_that_cannot_be_compared_is_logged_and_ends_the_watch(caplog):
