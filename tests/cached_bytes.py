@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from genscope.kernel_side.caching.growing import room_behind
 from genscope.kernel_side.caching.lease import Lease
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.caching.tree import Node
@@ -89,13 +90,14 @@ def check_account(prefixes: PrefixCache) -> None:
     storages = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in tensors}
     stats = prefixes.stats()
     assert len(storages) == len(tensors)
-    assert stats.nbytes == sum(storages.values()) == sum(len(node.ids) for node in nodes) * A_TOKEN
+    assert stats.nbytes == sum(storages.values()) == sum(node.nbytes for node in nodes)
     assert stats.nbytes <= prefixes.max_bytes
-    assert stats.tokens * A_TOKEN == stats.nbytes
+    assert stats.tokens == sum(len(node.ids) for node in nodes)
     for node in nodes:
         path = [one for above in node.path() for one in above.ids]
         start = len(path) - len(node.ids)
-        assert node.nbytes == len(node.ids) * A_TOKEN
+        room = room_behind(len(node.ids)) if node.parent is not None and node.parent.parent is None else 0
+        assert node.nbytes == (len(node.ids) + room) * A_TOKEN
         assert all(child.parent is node and child.ids[0] == first for first, child in node.children.items())
         for layer, pair in enumerate(node.layers):
             assert pair is not None

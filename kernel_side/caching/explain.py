@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .hits import End, RowHit
 from .lease import Lease
-from .tree import Found, Node, Tree
+from .tree import Found, Node, Tree, bytes_a_token
 
 __all__ = ["hit", "refused", "state_hit", "unknown"]
 
@@ -53,8 +53,7 @@ def hit(prompt: Ids, found: Found, reused: int, *, padded: bool, source: bool) -
         )
     else:
         end = End("ends", at, prompt[at], (), f"what is known ends after {at} tokens")
-    share = [one for one in found.node.path() if one.layers]
-    size = reused * (sum(one.nbytes for one in share) // sum(len(one.ids) for one in share)) if share else 0
+    size = reused * bytes_a_token(found.node.layers)
     return RowHit(len(prompt), known, reused, True if source else None, size, end)
 
 

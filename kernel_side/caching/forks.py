@@ -19,13 +19,13 @@ __all__ = ["beginning", "repeat", "stack"]
 def beginning(node: Node, length: int) -> Layers:
     """Return keys and values of the first ``length`` ids on the way to the end of a node.
 
-    Those of a single node are views of its own tensors, else they are copies.
+    Those of a single node are its own ``layers`` or views of them, else they are copies.
     """
     parts: list[Layers] = []
     for one in node.path():
         if one.layers and length > 0:
             here = min(length, len(one.ids))
-            parts.append(_cut(one.layers, here))
+            parts.append(one.layers if here == len(one.ids) else _cut(one.layers, here))
             length -= here
     if len(parts) <= 1:
         return parts[0] if parts else ()

@@ -31,6 +31,7 @@ from transformers.cache_utils import (
     StaticSlidingWindowLayer,
 )
 
+from .growing import GrowingLayer, Room, with_room
 from .remembering import CountingCache, Remembering, RememberingSliding, RememberingStaticSliding
 from .tree import Layers
 
@@ -53,7 +54,7 @@ class UncacheableError(ValueError):
     """Why nothing of a run can be reused, for a person."""
 
 
-_AS_IT_IS = (DynamicLayer, StaticLayer, DummyLayer)
+_AS_IT_IS = (StaticLayer, DummyLayer)
 _COPIED = (DynamicLayer, DynamicSlidingWindowLayer, DummyLayer)
 _RECURRENT = (LinearAttentionLayer, LinearAttentionAndFullAttentionLayer, LinearAttentionAndSlidingWindowAttentionLayer)
 
@@ -109,6 +110,8 @@ def _for_states(model: Any, cache: Any, kind: str) -> CountingCache:
 def _remembering(layer: Any, length: int | None) -> Any:
     if type(layer) in _AS_IT_IS:
         return layer
+    if type(layer) is DynamicLayer:
+        return GrowingLayer()
     if type(layer) is DynamicSlidingWindowLayer:
         return RememberingSliding(layer.sliding_window)
     if type(layer) is StaticSlidingWindowLayer:
@@ -149,24 +152,17 @@ def _length(layer: Any) -> int:
     return min(0 if one is None or one.dim() < 2 else one.shape[-2] for one in (layer.keys, layer.values))
 
 
-def take(cache: Any, row: int, start: int, stop: int) -> Layers:
-    """Return one row's keys and values of the columns from ``start`` to before ``stop``, as tensors of their own.
+def take(cache: Any, row: int, start: int, stop: int, room: int) -> Layers:
+    """Return copies of one row's keys and values of the columns from ``start`` to before ``stop``, with room behind."""
 
-    Where they are a dynamic layer's whole tensors they are these, not copies: such a layer never writes into them.
-    """
-
-    def own(tensor: torch.Tensor, layer: Any) -> torch.Tensor:
-        part = tensor[row : row + 1, :, start:stop]
-        whole = part.shape == tensor.shape and tensor.is_contiguous()
-        if whole and not isinstance(layer, StaticLayer) and tensor.untyped_storage().nbytes() == tensor.nbytes:
-            return tensor
-        return part.clone(memory_format=torch.contiguous_format)
+    def own(tensor: torch.Tensor) -> torch.Tensor:
+        return with_room(tensor[row : row + 1, :, start:stop], room)
 
     def of(layer: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
         if isinstance(layer, DummyLayer):
             return None
         keys, values = layer.all_seen() if isinstance(layer, Remembering) else (layer.keys, layer.values)
-        return own(keys, layer), own(values, layer)
+        return own(keys), own(values)
 
     return tuple(of(layer) for layer in _own(cache).layers)
 
@@ -187,15 +183,24 @@ def refill_cross(cache: Any, layers: Layers) -> None:
         cache.is_updated[index] = True
 
 
-def refill(cache: Any, layers: Layers) -> None:
-    """Put keys and values of all positions so far into an empty cache, as a prefill would."""
+def refill(cache: Any, layers: Layers, borrowed: object = None) -> None:
+    """Put keys and values of all positions so far into an empty cache, as a prefill would.
+
+    Parameters
+    ----------
+    cache : Cache
+        Made by :func:`fresh_cache`.
+    layers : Layers
+        They are shared with the cache, which does not write to them.
+    borrowed : object, optional
+        Given where layers may write into the room behind them, as long as they keep this.
+    """
     for layer, pair in zip(_own(cache).layers, layers, strict=True):
         if pair is None:
             continue
-        if type(layer) is DynamicLayer:
-            # What `update` does, without its copy: these tensors are shared until the first step, which makes new ones.
-            layer.lazy_initialization(*pair)
-            layer.keys, layer.values = pair
+        if isinstance(layer, GrowingLayer):
+            # What `update` does, without its copy.
+            layer.hold(*pair, room=None if borrowed is None else Room.behind(*pair, borrowed))
         else:
             layer.update(*pair)
 

@@ -149,8 +149,10 @@ class Lease:
                 known = [
                     forks.beginning(self._node(row), length) if length else () for row, length in enumerate(lengths)
                 ]
+                alone = len(known) * self.copies == 1 and known[0] is self._node(0).layers
+                borrowed = self._node(0).lend() if alone else None
             whole = forks.stack(known, lengths, self.columns, left=True)
-            refill(self.cache, forks.repeat(whole, self.copies))
+            refill(self.cache, forks.repeat(whole, self.copies), borrowed)
         if self.knows_sources:
             given = self._sources()
             lengths = [one.hidden.shape[1] for one in given]

@@ -14,7 +14,7 @@ from .key import follows_padding
 from .layers import Checkpoint, is_recurrent_cache, is_static_cache, known_length, rows_of, take, take_cross
 from .lease import Lease, Source
 from .shelf import Shelf
-from .tree import Layers, Tree, held_bytes
+from .tree import Layers, Tree, bytes_a_token, held_bytes, room_of
 
 __all__ = ["store"]
 
@@ -53,13 +53,13 @@ def _stretch(shelf: Shelf, lease: Lease, index: int, ids: Ids, hidden: torch.Ten
     if tree is None:
         return 0
 
-    def held(start: int, stop: int) -> Layers:
-        return take(lease.cache, index, pad + start, pad + stop)
+    def held(start: int, stop: int, room: int) -> Layers:
+        return take(lease.cache, index, pad + start, pad + stop, room)
 
     found = tree.find(ids)
     new = len(ids) - found.length
-    a_token = sum(one.shape[1] * one.shape[3] * one.element_size() for pair in held(0, 0) for one in pair or ())
-    if new and not shelf.make_room(a_token * new, found.node):
+    size = bytes_a_token(held(0, 0, 0)) * (new + room_of(found, new))
+    if new and not shelf.make_room(size, found.node):
         return 0
     shelf.use(tree.add(ids, held))
     return new

@@ -1,24 +1,31 @@
 """A radix tree over token ids with the keys and values of each stretch, under the account of one budget.
 
-A node is a run of ids with, for each layer, its own contiguous keys and values of that stretch, so what nodes count is
-what they hold. It may hold a checkpoint instead: the state of a recurrent model after its last id. Ids are compared,
-never hashes. Not here: threads (the ``prefix_cache`` has one lock around all of its trees), models, and caches of
-``transformers`` (``layers``).
+A node is a run of ids with, for each layer, its own keys and values of that stretch, so what nodes count is what they
+hold. Those that begin a sequence have room behind them, in which one run at a time goes on. A node may hold a
+checkpoint instead: the state of a recurrent model after its last id. Ids are compared, never hashes. Not here: threads
+(the ``prefix_cache`` has one lock around all of its trees), models, and caches of ``transformers`` (``layers``).
 """
 
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-__all__ = ["Found", "Layers", "Node", "Tree", "held_bytes", "make_room"]
+from .growing import room_behind, with_room
+
+__all__ = ["Borrowed", "Found", "Layers", "Node", "Tree", "bytes_a_token", "held_bytes", "make_room", "room_of"]
 
 Layers = tuple[tuple[torch.Tensor, torch.Tensor] | None, ...]
 """Keys and values by layer, each ``(1, heads, tokens, dimension)``; None of a layer that holds none of its own."""
+
+
+class Borrowed:
+    """Whoever keeps this may write into the room behind a node."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +46,8 @@ class Node:
         Leases that use this node or a part of it. Parents of a pinned node have a child, so they stay too.
     used : int
         When it was last used, by the cache's clock.
+    lent : weakref.ref or None
+        To whatever writes into the room behind ``layers``.
     """
 
     ids: tuple[int, ...]
@@ -49,6 +58,15 @@ class Node:
     nbytes: int = 0
     pins: int = 0
     used: int = 0
+    lent: weakref.ref[Borrowed] | None = None
+
+    def lend(self) -> Borrowed | None:
+        """Let somebody write behind ``layers`` while it keeps what it is given; None where somebody does already."""
+        if self.lent is not None and self.lent() is not None:
+            return None
+        borrowed = Borrowed()
+        self.lent = weakref.ref(borrowed)
+        return borrowed
 
     def path(self) -> list[Node]:
         """Return the nodes from the root to this one."""
@@ -120,14 +138,15 @@ class Tree:
         at_end = found.length == length == sum(len(node.ids) for node in found.node.path())
         return found.node if at_end and found.node.checkpoint is not None else None
 
-    def add(self, ids: Sequence[int], take: Callable[[int, int], Layers]) -> Node:
+    def add(self, ids: Sequence[int], take: Callable[[int, int, int], Layers]) -> Node:
         """Make ids known, with what is held of those that were not.
 
         Parameters
         ----------
         ids : sequence of int
         take : callable
-            Gives tensors that belong to nobody else, for the positions from its first to before its second argument.
+            Gives tensors that belong to nobody else, for the positions from its first to before its second argument,
+            with as many positions of room behind them as its third says.
 
         Returns
         -------
@@ -139,7 +158,7 @@ class Tree:
         if found.length == len(ids):
             return node
         rest = tuple(ids[found.length :])
-        made = Node(rest, take(found.length, len(ids)), node)
+        made = Node(rest, take(found.length, len(ids), room_of(found, len(rest))), node)
         made.nbytes = held_bytes(made.layers)
         node.children[rest[0]] = made
         return made
@@ -167,11 +186,11 @@ class Tree:
         # The lower part stays the same object: leases that pin it need all of it and what is above.
         parent = node.parent
         assert parent is not None  # the root has no ids
-        upper = Node(node.ids[:at], _part(node.layers, 0, at), parent, used=node.used)
-        node.layers = _part(node.layers, at, len(node.ids))
+        upper = Node(node.ids[:at], _part(node.layers, 0, at, 0 if before else room_behind(at)), parent, used=node.used)
+        node.layers = _part(node.layers, at, len(node.ids), 0)
         node.ids = node.ids[at:]
-        upper.nbytes = held_bytes(upper.layers)
-        node.nbytes -= upper.nbytes
+        # Together they take no more than before: the room behind the shorter upper part is less.
+        upper.nbytes, node.nbytes = held_bytes(upper.layers), held_bytes(node.layers)
         upper.children[node.ids[0]] = node
         parent.children[upper.ids[0]] = upper
         node.parent = upper
@@ -238,9 +257,22 @@ def _remove_oldest(trees: Iterable[Tree], bytes_wanted: int) -> int | None:
     return freed
 
 
+def bytes_a_token(layers: Layers) -> int:
+    """Return the bytes of the keys and values of one position."""
+    return sum(one.shape[1] * one.shape[3] * one.element_size() for pair in layers if pair is not None for one in pair)
+
+
 def held_bytes(layers: Layers) -> int:
     """Return the bytes of the storages behind keys and values."""
     return sum(one.untyped_storage().nbytes() for pair in layers if pair is not None for one in pair)
+
+
+def room_of(found: Found, new: int) -> int:
+    """Return how many positions of room so many ids that are new behind what was found are stored with.
+
+    Room is for who goes on from a whole sequence in one piece: one in several is copied to be joined anyway.
+    """
+    return 0 if found.length else room_behind(new)
 
 
 def _common(run: Sequence[int], ids: Sequence[int], start: int) -> int:
@@ -249,10 +281,10 @@ def _common(run: Sequence[int], ids: Sequence[int], start: int) -> int:
     return next((index for index in range(most) if run[index] != ids[start + index]), most)
 
 
-def _part(layers: Layers, start: int, stop: int) -> Layers:
-    """Return copies of a stretch, which keep no other part alive."""
+def _part(layers: Layers, start: int, stop: int, room: int) -> Layers:
+    """Return copies of a stretch, which keep no other part alive, with room behind them."""
 
     def own(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor[:, :, start:stop].clone(memory_format=torch.contiguous_format)
+        return with_room(tensor[:, :, start:stop], room)
 
     return tuple(None if pair is None else (own(pair[0]), own(pair[1])) for pair in layers)

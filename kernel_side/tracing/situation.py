@@ -19,11 +19,12 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.masking_utils import create_bidirectional_mask, create_masks_for_generate
 
+from ..caching.growing import GrowingLayer
 from ..caching.remembering import RememberingSliding
 
 __all__ = ["Call", "CannotError", "Situation", "read"]
 
-_LAYERS = (DynamicLayer, DynamicSlidingWindowLayer, RememberingSliding)
+_LAYERS = (DynamicLayer, GrowingLayer, DynamicSlidingWindowLayer, RememberingSliding)
 _READ = {"input_ids", "attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep", "return_dict"}
 _READ_BEHIND_ENCODER = {
     "decoder_input_ids",

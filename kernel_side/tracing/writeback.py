@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers.cache_utils import DynamicLayer
 
+from ..caching.growing import GrowingLayer
 from .situation import Call
 
 __all__ = ["write_back"]
@@ -31,7 +32,7 @@ def write_back(call: Call, written: tuple[torch.Tensor, ...]) -> None:
             own.update(keys, values, index)  # a cache without a config makes its layers as they are needed
             continue
         layer = own.layers[index]
-        if type(layer) is DynamicLayer:
+        if type(layer) in (DynamicLayer, GrowingLayer):
             # What `update` comes to, without its copy.
             if not layer.is_initialized:
                 layer.lazy_initialization(keys, values)

@@ -7,6 +7,7 @@ import torch
 
 from cached_bytes import A_TOKEN, LAYERS, check_account, compute, expected, nodes_of, small_model
 from cached_runs import ids_of, model_of, run
+from genscope.kernel_side.caching import growing
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 from genscope.kernel_side.caching.tree import Tree
 from tiny import tiny_tokenizer
@@ -62,14 +63,16 @@ def test_what_is_in_use_stays_and_what_needs_its_place_is_refused():
     assert known(prefixes, [0] * 9) == 0
 
 
-def test_room_is_made_before_anything_is_added(monkeypatch):
-    prefixes = PrefixCache(12 * A_TOKEN)
+@pytest.mark.parametrize(("share", "budget"), [(16, 12), (2, 20)])
+def test_room_is_made_before_anything_is_added(monkeypatch, share, budget):
+    monkeypatch.setattr(growing, "_SHARE", share)
+    prefixes = PrefixCache(budget * A_TOKEN)
     add, most = Tree.add, []
 
     def watched(tree, ids, take):
-        def taken(start, stop):
-            most.append(prefixes.stats().nbytes + (stop - start) * A_TOKEN)
-            return take(start, stop)
+        def taken(start, stop, room):
+            most.append(prefixes.stats().nbytes + (stop - start + room) * A_TOKEN)
+            return take(start, stop, room)
 
         return add(tree, ids, taken)
 

@@ -5,16 +5,30 @@ from __future__ import annotations
 import random
 import threading
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cached_bytes import A_TOKEN, check_account, check_fork, compute, nodes_of, small_model
+from cached_bytes import (
+    A_TOKEN,
+    LAYERS,
+    check_account,
+    check_fork,
+    compute,
+    expected,
+    nodes_of,
+    small_model,
+)
+from genscope.kernel_side.caching import growing
 from genscope.kernel_side.caching.prefix_cache import PrefixCache
 
-BUDGET = 40
+BUDGET = 50
 """Tokens for which there is room."""
+
+SHARE = 4
+"""Room behind a sequence is a part of its length. With that of the library short sequences would have none."""
 
 sequences = st.lists(st.integers(0, 2), min_size=1, max_size=14)
 
@@ -34,6 +48,9 @@ class Runs(RuleBasedStateMachine):
         self.ever = []  # all that was stored since it was last cleared
         self.all_kept = True  # nothing was evicted or refused since then
         self.open = []  # leases in use, with the paths that they pin
+        self.going = []  # caches in use, with what is in them: some write behind the same prefix
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(growing, "_SHARE", SHARE)
 
     def lease(self, prompts, copies):
         """Look up, and compare with the plain model."""
@@ -102,6 +119,38 @@ class Runs(RuleBasedStateMachine):
         check_fork(lease, lease.fork())
         lease.close()
 
+    @precondition(lambda self: len(self.going) < 4)
+    @rule(prompt=sequences)
+    def begin(self, prompt):
+        with self.lease([prompt], 1) as lease:
+            cache = lease.fork()
+            compute(lease, [prompt], cache)
+        self.going.append((list(prompt), cache))
+
+    @precondition(lambda self: self.going)
+    @rule(which=st.integers(0, 3), token=st.integers(0, 2), cut=st.integers(0, 2))
+    def go_on(self, which, token, cut):
+        ids, cache = self.going[which % len(self.going)]
+        if cut < len(ids):
+            cache.crop(-cut)
+            del ids[len(ids) - cut :]
+        ids.append(token)
+        for layer in range(LAYERS):
+            cache.update(*(one[:, :, -1:] for one in expected(ids, layer)), layer)
+
+    @precondition(lambda self: self.going)
+    @rule(which=st.integers(0, 3))
+    def end(self, which):
+        self.going.pop(which % len(self.going))
+
+    @invariant()
+    def runs_do_not_disturb_each_other(self):
+        for ids, cache in self.going:
+            for layer in range(LAYERS):
+                held = cache.layers[layer]
+                for ours, theirs in zip((held.keys, held.values), expected(ids, layer), strict=True):
+                    assert torch.equal(ours, theirs)
+
     @precondition(lambda self: self.open)
     @rule(which=st.integers(0, 2))
     def give_back(self, which):
@@ -130,6 +179,7 @@ class Runs(RuleBasedStateMachine):
             assert all(id(node) in pinned for node in lease._pinned)
 
     def teardown(self):
+        self.patch.undo()
         for lease in self.open:
             lease.close()
         assert self.prefixes.stats().pinned == 0

@@ -233,7 +233,7 @@ def test_verifying_what_is_wrong_shows_it(monkeypatch: pytest.MonkeyPatch) -> No
     Run(on, ask()).wait(60)
     refill = lease.refill
 
-    def wrong(cache: Any, layers: Any) -> None:
+    def wrong(cache: Any, layers: Any, borrowed: object) -> None:
         refill(cache, tuple((keys * 0.5, values) for keys, values in layers))
 
     monkeypatch.setattr(lease, "refill", wrong)
