@@ -25,10 +25,11 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from .few_rows import as_sums, has_few
 from .graphs import Graph, GraphExecution
 from .layers import run_layer, through
 from .quiet import quiet
-from .situation import Call, CannotError
+from .situation import Call, CannotError, Situation
 from .step import CancelledError, Step
 
 __all__ = ["Compiled", "Part"]
@@ -68,12 +69,18 @@ class Compiled(GraphExecution):
         self.part: Part = part or ("layer" if self.model.device.type == "cpu" else "step")
         self.recompilations = 0
 
+    def situation_of(self, situation: Situation) -> Situation:
+        """Return the same for any number of rows, but where few rows are worth a graph of their own."""
+        return situation if has_few(self.model, situation) else super().situation_of(situation)
+
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Compile for a situation, by a pass of its kind."""
         from .compiler import require_compiler  # slow to import, and seldom needed
 
         stage("compiling")
         require_compiler()
+        if has_few(self.model, call.situation):
+            as_sums(step.model)
         graph = _Compiled(self, step, str(call.situation))
         if _alone(call.tensors) is None:
             graph.compile(call.tensors.values())

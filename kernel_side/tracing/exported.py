@@ -1,7 +1,8 @@
 """Exported execution: ``torch.export`` of a step, compiled by AOTInductor into a package that is kept on disk.
 
 A package holds no weights: it is given the model's own, so that a graph costs some megabytes, and a later process
-loads it at once. One graph serves all lengths; where a situation has one row and one token, these are fixed in it.
+loads it at once. One graph serves all lengths. Few rows of one token are a situation of their own, in which these are
+fixed; on a processor linear layers are written anew there (``few_rows``), which is what a decode step gains most by.
 
 Making one follows the step with fake tensors, then runs a C++ compiler. One is made at a time in a process, under a
 lock, since exporting sets what is global: meanwhile other threads see ``torch.compiler.is_compiling()`` and
@@ -30,6 +31,7 @@ from torch.fx.experimental import proxy_tensor
 from ..caching.key import Seen
 from . import packages
 from .exporting import Sizes, Tied, export, sizes_of
+from .few_rows import as_sums, has_few
 from .fingerprint import fingerprint, name_of
 from .graphs import Graph, GraphExecution
 from .quiet import quiet
@@ -59,8 +61,10 @@ class Exported(GraphExecution):
         self._fingerprint: str | None = None
 
     def situation_of(self, situation: Situation) -> Situation:
-        """Return the same for any number of rows where several tokens are fed: these fill the processor anyway."""
-        return situation if situation.one else replace(situation, row=False)
+        """Return the same for any number of rows, but where few rows of one token are worth a graph of their own."""
+        if not situation.one:
+            return replace(situation, rows=None)
+        return situation if has_few(self.model, situation) else super().situation_of(situation)
 
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Load a package; make it first where none is kept."""
@@ -69,6 +73,8 @@ class Exported(GraphExecution):
             self._fingerprint = fingerprint(Seen(self.model))
         situation = self.situation_of(call.situation)
         sizes = sizes_of(situation, call)
+        if has_few(self.model, situation):
+            as_sums(step.model)
         tied = Tied(step, sizes).eval()
         name = name_of(
             self._fingerprint,

@@ -91,7 +91,7 @@ def sizes_of(situation: Situation, call: Call) -> dict[str, Sizes]:
 
     Layers whose windows are equally long hold equally many positions, and share a name.
     """
-    rows: int | str = 1 if situation.row else "rows"
+    rows: int | str = situation.rows or "rows"
     fed: int | str = 1 if situation.one else "fed"
     own = call.cache.self_attention_cache if situation.encoder else call.cache
     held = [f"held by {getattr(layer, 'sliding_window', None) or 'all'}" for layer in own.layers]

@@ -24,7 +24,7 @@ from ..caching.key import UNSHARED, Seen
 
 __all__ = ["FORMAT", "fingerprint", "name_of"]
 
-FORMAT = 1
+FORMAT = 2
 """Rises when what is kept changes, or what a step computes."""
 
 _LEFT_OUT = (frozenset(vars(nn.Module())) - {"training"}) | UNSHARED

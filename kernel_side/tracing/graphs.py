@@ -42,7 +42,7 @@ class GraphExecution(Execution):
         super().__init__(model)
         self._graphs: dict[Situation, Graph] = {}
         self._refused: dict[Situation, str] = {}
-        self._compared: dict[Situation, set[tuple[int, ...]]] = {}
+        self._compared: dict[tuple[Situation, bool], set[tuple[int, ...]]] = {}
 
     @abstractmethod
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
@@ -65,8 +65,8 @@ class GraphExecution(Execution):
         """
 
     def situation_of(self, situation: Situation) -> Situation:
-        """Return the situation whose graph serves another one: the same, unless an execution needs fewer."""
-        return situation
+        """Return the situation whose graph serves another one: of one row, or any number, unless it is told apart."""
+        return replace(situation, rows=1 if situation.rows == 1 else None)
 
     def forward(self, model: Any, inputs: dict[str, Any]) -> Any:
         """Run the graph that fits; make and compare it first where it is new."""
@@ -75,15 +75,17 @@ class GraphExecution(Execution):
         if (reason := self._refused.get(key)) is not None:
             raise CannotError(reason)
         graph = self._graphs.get(key)
-        compared = self._compared.setdefault(call.situation, set())
+        alone = call.situation.rows == 1
+        compared = self._compared.setdefault((key, alone), set())
+        what = str(replace(call.situation, rows=key.rows or (1 if alone else None)))
         sizes = tuple(size for tensor in call.tensors.values() for size in tensor.shape)
         if graph is not None and (len(compared) >= TRUSTED_AFTER or sizes in compared):
             logits, *written = self._run(key, graph, call)
             write_back(call, tuple(written))
             self._ran()
             return _output(call, logits)
-        with self._preparing(str(call.situation)):
-            graph = graph or self._make(key, call)
+        with self._preparing(what):
+            graph = graph or self._make(key, call, what)
             self.use.stage("comparing with eager")
             ours, *_ = self._run(key, graph, call)
         output = type(model).forward(model, **inputs)
@@ -108,7 +110,7 @@ class GraphExecution(Execution):
         finally:
             self.cost = replace(self.cost, seconds=self.cost.seconds + use.end())
 
-    def _make(self, key: Situation, call: Call) -> Graph:
+    def _make(self, key: Situation, call: Call, what: str) -> Graph:
         """Make a graph, or note why there is none."""
         use = self.use
 
@@ -132,7 +134,7 @@ class GraphExecution(Execution):
             raise CannotError(reason) from error
         self._graphs[key] = graph
         use.graphs += 1
-        self.cost = replace(self.cost, graphs=(*self.cost.graphs, str(call.situation)))
+        self.cost = replace(self.cost, graphs=(*self.cost.graphs, what))
         return graph
 
     def _run(self, key: Situation, graph: Graph, call: Call) -> tuple[torch.Tensor, ...]:

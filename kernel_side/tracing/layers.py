@@ -19,6 +19,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .few_rows import Sums
 from .situation import CannotError
 from .step import Step, _Joining
 
@@ -54,6 +55,10 @@ def through(step: Step, run: Callable[..., Any]) -> None:
         for one in placed:
             vars(one)["layer_idx"] = 0
         vars(layer)["forward"] = functools.partial(_forward, run, layer, next(iter(places), 0))
+    inside = {id(one) for layer in layers for one in layer.modules()}
+    for module in step.model.modules():
+        if isinstance(module, Sums) and id(module) not in inside:  # the head: sums are slow where nobody compiles them
+            vars(module)["forward"] = functools.partial(_forward, run, module, 0)
 
 
 def _forward(run: Callable[..., Any], layer: nn.Module, place: int, *args: Any, **named: Any) -> Any:

@@ -21,6 +21,7 @@ from transformers.masking_utils import create_bidirectional_mask, create_masks_f
 
 from ..caching.growing import GrowingLayer
 from ..caching.remembering import RememberingSliding
+from .few_rows import MOST
 
 __all__ = ["Call", "CannotError", "Situation", "read"]
 
@@ -55,8 +56,8 @@ class Situation:
         Whether a single token is fed.
     cached : bool
         Whether the cache holds something.
-    row : bool
-        Whether there is a single row.
+    rows : int or None
+        How many rows there are, where they are few (:data:`.few_rows.MOST`); None where they are more.
     masks : tuple of str
         Which masks there are: ``"mask"``, ``"mask.sliding_attention"``, ``"cross_mask"`` and the like.
     patterns : tuple of str, or None
@@ -71,7 +72,7 @@ class Situation:
 
     one: bool
     cached: bool
-    row: bool
+    rows: int | None
     masks: tuple[str, ...]
     patterns: tuple[str, ...] | None
     keep: str
@@ -82,7 +83,7 @@ class Situation:
         """Say it as a person would."""
         what = "one token" if self.one else "several tokens"
         where = "on a cache" if self.cached else "from the start"
-        rows = "" if self.row else ", several rows"
+        rows = "" if self.rows == 1 else ", several rows" if self.rows is None else f", {self.rows} rows"
         masked = ", masked" if any(name != "cross_mask" for name in self.masks) else ""
         logits = {"last": "", "some": ", logits of some", "all": ", logits of all"}[self.keep]
         return f"{what} {where}{rows}{masked}{logits}"
@@ -174,7 +175,7 @@ def read(model: Any, inputs: Mapping[str, Any]) -> Call:
     situation = Situation(
         one=fed == 1,
         cached=bool(held),
-        row=rows == 1,
+        rows=rows if rows <= MOST else None,
         masks=tuple(masks),
         patterns=patterns,
         keep=keep,

@@ -63,7 +63,7 @@ class Traced(GraphExecution):
     def situation_of(self, situation: Situation) -> Situation:
         """Return the same for any number of rows, where they are not treated apart."""
         apart = self.optimise == "inference" and situation.one
-        return situation if apart else replace(situation, row=False)
+        return replace(situation, rows=1 if apart and situation.rows == 1 else None)
 
     def make(self, step: Step, call: Call, stage: Callable[[str], None]) -> Graph:
         """Trace, then do what was asked for."""
@@ -76,7 +76,7 @@ class Traced(GraphExecution):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if self.optimise == "freeze" or (
-                self.optimise == "inference" and call.situation.row and call.situation.one
+                self.optimise == "inference" and call.situation.rows == 1 and call.situation.one
             ):
                 stage("optimising")
                 graph = torch.jit.freeze(graph.eval())

@@ -78,7 +78,7 @@ def test_layers_share_one_graph_of_a_situation_whatever_the_length(
         ours = generate(view, prompt(length=length))
         assert torch.equal(ours.sequences, plain.sequences)
     assert len(model.model.layers) == 2
-    assert len(graphs) == 2  # several tokens, and one
+    assert len(graphs) == 3  # of layers with several tokens, and with one; and of the head behind one
     assert view.execution.cost.graphs == ("several tokens from the start", "one token on a cache")
     assert view.execution.recompilations == 0
     assert view.execution.cost.compared == 4
@@ -108,7 +108,7 @@ def test_what_is_compiled_anew_is_counted_and_its_time_is_not_the_tokens(llama: 
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(ours.sequences, plain.sequences)
-    assert view.execution.recompilations - before == use.recompilations == 2
+    assert view.execution.recompilations - before == use.recompilations == 3
     assert use.status().prepared > 0
     assert use.status().graphs == 0
 

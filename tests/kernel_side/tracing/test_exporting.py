@@ -92,7 +92,7 @@ class Fake:
 
 def call_of(**tensors: torch.Tensor) -> Call:
     situation = Situation(
-        one=False, cached=True, row=False, masks=(), patterns=None, keep="last", positions=False, encoder=False
+        one=False, cached=True, rows=None, masks=(), patterns=None, keep="last", positions=False, encoder=False
     )
     return Call(situation, tensors, Fake())
 
