@@ -45,7 +45,7 @@ def test_passes_without_padding_have_no_masks() -> None:
 def test_padding_brings_masks() -> None:
     first, second, *_ = calls_of("llama", prompt(rows=2))
     assert str(first.situation) == "several tokens from the start, 2 rows, masked"
-    assert str(second.situation) == "one token on a cache, several rows, masked"
+    assert str(second.situation) == "one token on a cache, 2 rows, masked"
     assert second.tensors["mask"].shape == (2, 1, 1, 12)
     assert second.tensors["mask"][:, 0, 0].tolist() == [[True] * 12, [False] * 2 + [True] * 10]
 
