@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engines.base import Continuing, Engine
 from .record.recording import Lane
-from .request import Branch, ChatMessage, Problem, Request, SettingsError, make_settings
+from .request import Branch, ChatMessage, Problem, Request, Settings, SettingsError, make_settings
 
 if TYPE_CHECKING:
     from .run import Run
@@ -51,7 +51,7 @@ def branch_of(run: Run, at: int, token: int | str | None = None, *, lane: int = 
     begins = None if run.recording.segmented else _answer(run, place)
     return Request(
         prompts=(run.request.prompts[place.prompt],),
-        settings=make_settings(run.settings, **changes),
+        settings=make_settings(_settings(run, place), **changes),
         ids=(*kept, *added) or None,
         answer=begins if begins is not None and begins <= at else None,
         branch=Branch(run.id, lane, len(kept), len(added)),
@@ -82,11 +82,16 @@ def reply_to(run: Run, text: str, *, lane: int = 0, **changes: Any) -> Request:
     ids = [one.id for one in tokens[:kept]] + added
     return Request(
         prompts=(whole,),
-        settings=make_settings(run.settings, **changes),
+        settings=make_settings(_settings(run, place), **changes),
         ids=tuple(ids),
         answer=len(ids),
         branch=Branch(run.id, lane, kept, len(added), kind="reply", rewritten=kept < len(tokens)),
     )
+
+
+def _settings(run: Run, lane: Lane) -> Settings:
+    """Return the settings of a lane, its own where they differ."""
+    return run.request.variants[lane.sequence] if run.request.variants else run.settings
 
 
 def _answer(run: Run, lane: Lane) -> int | None:

@@ -241,6 +241,9 @@ class Request:
         longer those of the messages.
     branch : Branch or None
         Where the ids come from.
+    variants : tuple of Settings
+        Of sequences that differ in how they choose their tokens: the settings of each sequence of the only prompt;
+        ``settings`` are what they have in common. See ``comparison``. Empty where all are alike.
     """
 
     prompts: tuple[Prompt, ...]
@@ -249,6 +252,7 @@ class Request:
     ids: tuple[int, ...] | None = None
     answer: int | None = None
     branch: Branch | None = None
+    variants: tuple[Settings, ...] = ()
 
     @property
     def prompt(self) -> Prompt | list[Prompt]:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .branching import branch_of, reply_to
 from .engines.base import Engine
+from .idle_threads import release_threads
 from .record.export import recording_to_json, to_frame
 from .record.record import Record, Token
 from .record.recording import Lane, Recording
@@ -126,6 +127,7 @@ class Run:
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"genscope-run-{self.id}", daemon=True)
         self._ticket = self._turnstile.join()
         _going.add(self)
+        release_threads()  # this thread's, which is not the one that generates
         try:
             self._thread.start()
         except BaseException:  # no more threads: without a thread nobody would give the ticket back
@@ -276,8 +278,20 @@ class Run:
         """
         return Run(self.engine, reply_to(self, text, lane=lane, **changes))
 
-    def stop(self) -> None:
-        """End the run after the current step; what came is kept. Does nothing once it is over."""
+    def stop(self, lane: int | None = None) -> None:
+        """End the run, or one of its lanes, after the current step; what came is kept. Does nothing once it is over.
+
+        Raises
+        ------
+        ValueError
+            For a lane that cannot end alone: only those of a comparison can.
+        """
+        if lane is not None:
+            stopped = getattr(self._job, "stopped_lanes", None)
+            if stopped is None or not self.request.variants or not 0 <= lane < len(self.lanes):
+                raise ValueError(f"lane {lane} of this run does not end alone; stop the run")
+            stopped.add(lane)
+            return
         self._change(stop=True)
         self._turnstile.nudge()
 

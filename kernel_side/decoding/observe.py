@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from transformers import (
     GenerationConfig,
     LogitsProcessorList,
@@ -25,6 +26,7 @@ from ..streaming.outputs import Field, Output, PromptOutput, Step
 from .dispatch import run_loop
 from .own_loop import OwnLoop
 from .randomness import SeededDraws
+from .rows import Rows
 from .tap import Call
 from .tap_prompt import check_fields_of_model, hidden_layers_of, prompt_logits, prompt_of, source_of
 
@@ -41,6 +43,7 @@ def observe(
     loop: OwnLoop | None = None,
     hidden_layers: Sequence[int] | None = None,
     held: int = 0,
+    rows: Rows | None = None,
 ) -> dict[str, Any]:
     """Return the argument that makes a ``model.generate(...)`` call observable.
 
@@ -82,6 +85,9 @@ def observe(
     held : int
         Columns of the prompt that the ``cache=`` holds which ``generate`` is given, beside the whole ids: they are not
         computed again, whatever the strategy. See ``caching.lease``.
+    rows : Rows, optional
+        Of greedy decoding and sampling: how each row of the batch chooses its tokens, in place of what ``generate`` was
+        told, of ``seed`` and of its length. The batch must draw (``do_sample=True``).
 
     Returns
     -------
@@ -111,7 +117,7 @@ def observe(
     if (tokenizer is None) != (assistant_tokenizer is None) or (tokenizer is not None and assistant_model is None):
         msg = "tokenizer and assistant_tokenizer are for a draft model with another tokenizer; give both, and it"
         raise ValueError(msg)
-    observation = _Observation(streamers, seed, stop, loop, _check_layers(hidden_layers))
+    observation = _Observation(streamers, seed, stop, loop, _check_layers(hidden_layers), rows)
 
     # A plain function: generate looks at its signature.
     def custom_generate(
@@ -148,7 +154,7 @@ def observe(
 
 
 class _Observation:
-    """The streamers, seed, stop and loop of one :func:`observe`."""
+    """The streamers, seed, stop, loop and rows of one :func:`observe`."""
 
     def __init__(
         self,
@@ -157,7 +163,9 @@ class _Observation:
         stop: Callable[[], bool] | None,
         loop: OwnLoop | None,
         hidden_layers: tuple[int, ...] | None,
+        rows: Rows | None,
     ) -> None:
+        self._rows = rows
         self._streamers = tuple(streamers)
         self._seed = seed
         self._stop = stop
@@ -173,7 +181,9 @@ class _Observation:
             check_fields_of_model(call.model, fields)
             layers = hidden_layers_of(call.model, self._hidden_layers)
             self._put_prompt(call, fields)
-            draws = None if self._seed is None else SeededDraws(self._seed)
+            draws: TorchFunctionMode | None = None if self._seed is None else SeededDraws(self._seed)
+            if self._rows is not None:
+                call, draws = self._rows.call(call), self._rows.draws
             run = run_loop if self._loop is None else self._loop.run
             return run(call, fields, self._commit, self._put, draws, layers)
         except BaseException as caught:  # whoever reads must learn of it, KeyboardInterrupt included

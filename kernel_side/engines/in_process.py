@@ -22,7 +22,7 @@ from ..observation.costs import Cost, measure_costs
 from ..observation.lens import LogitLens
 from ..record.record import Token
 from ..request import Problem, Prompt, Request, SettingsError
-from ..settings import Guidance
+from ..settings import Guidance, Settings
 from .continuing import ids_behind, next_turn
 from .inputs import check_ids, context_of, tokenize
 from .job import InProcessJob
@@ -138,11 +138,10 @@ class InProcessEngine:
         self._check_length(request, max(map(len, ids)))
         self._check_negative(request)
         plan = make_plan(request, self.model, self.draft)
-        settings = request.settings
-        if settings.seed is None:
-            # 32 bits are enough to tell runs apart, and easy to read and to type again.
-            settings = settings.model_copy(update={"seed": secrets.randbits(32)})
-        return InProcessJob(self, dataclasses.replace(request, settings=settings), ids, plan)
+        seeded = dataclasses.replace(
+            request, settings=_seeded(request.settings), variants=tuple(map(_seeded, request.variants))
+        )
+        return InProcessJob(self, seeded, ids, plan)
 
     def eos_ids(self) -> set[int]:
         """Return the token ids that end a sequence."""
@@ -202,3 +201,8 @@ class InProcessEngine:
             message += f"model's context holds {context}"
             way_out = "Shorten it, or lower max_new_tokens."
             raise SettingsError([Problem("negative_prompt", settings.negative_prompt, message, way_out)])
+
+
+def _seeded(settings: Settings) -> Settings:
+    """Return settings with a seed; 32 bits are enough to tell runs apart, and easy to read and to type again."""
+    return settings if settings.seed is not None else settings.model_copy(update={"seed": secrets.randbits(32)})

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from transformers import StoppingCriteriaList
 
+from ..caching.prefix_cache import PrefixCache
+from ..caching.reuse import PromptReuse
 from ..decoding.model_view import view_of
 from ..decoding.observe import observe
 from ..observation.looks import Looks
@@ -18,7 +21,7 @@ from ..observation.states import States
 from ..record.recorder import Recorder
 from ..record.recording import Lane, Recording
 from ..request import Observable, Request
-from ..settings import Guidance
+from ..settings import Guidance, Settings
 from ..tracing.shared import execution_of
 from ..tracing.use import Use
 from .base import Checkpoint, Outcome, PausableClock, Progress
@@ -26,9 +29,10 @@ from .inputs import pad_together, tokenize
 from .plan import Plan
 from .prefixes import FirstLogits, PrefixUse
 from .stop_strings import StopStrings, found_in
+from .variants import read_once, rows_of
 
 if TYPE_CHECKING:
-    from ..caching.reuse import PromptReuse
+    from ..decoding.rows import Rows
     from .in_process import InProcessEngine
 
 __all__ = ["InProcessJob"]
@@ -46,6 +50,11 @@ class InProcessJob:
     prompts : list of list of int
         What the model reads: of an encoder-decoder model its encoder.
     plan : Plan
+
+    Attributes
+    ----------
+    stopped_lanes : set of int
+        Lanes that are told to end, of a request with variants.
     """
 
     def __init__(self, engine: InProcessEngine, request: Request, prompts: list[list[int]], plan: Plan) -> None:
@@ -53,6 +62,7 @@ class InProcessJob:
         self.engine = engine
         self.reuse: PromptReuse | None = None
         self.execution: Use | None = None
+        self.stopped_lanes: set[int] = set()
         self._prompts = prompts
         self._plan = plan
         self._encoder: bool = engine.model.config.is_encoder_decoder
@@ -113,6 +123,7 @@ class InProcessJob:
         model = self.engine.model if plan.view is None else view_of(self.engine.model, **plan.view)
         inputs = self._inputs()
         running, executing = self._executing(model, clock, checkpoint)
+        rows = self._rows(model, inputs)
         use, first = self._use_prefixes(model, inputs), FirstLogits()
         verified = use is not None and settings.verify_cache
         streamers = [one for one in (recorder, self._states, first if verified else None) if one is not None]
@@ -122,13 +133,14 @@ class InProcessJob:
                 **settings.generate_kwargs() | inputs | ({} if use is None else use.inputs),
                 **{f"output_{field}": field in settings.keep for field in get_args(Observable)},
                 return_dict_in_generate=True,
-                **self._stopping(),
+                stopping_criteria=StoppingCriteriaList(self._stopping(settings)),
                 **observe(
                     *streamers,
                     seed=settings.seed,
                     stop=stop,
                     loop=plan.loop,
                     held=0 if use is None else use.held,
+                    rows=rows,
                     **self._drafting(),
                 ),
             )
@@ -156,25 +168,45 @@ class InProcessJob:
         self.execution = Use(name, pause=clock.stop, resume=clock.go, cancelled=lambda: checkpoint(step=False))
         return execution.attach(model), execution.used(self.execution)
 
-    def _use_prefixes(self, model: Any, inputs: dict[str, Any]) -> PrefixUse | None:
-        engine, recorder = self.engine, self._recorder
-        if engine.prefix_cache is None or not self.request.settings.prefix_cache:
+    def _rows(self, model: Any, inputs: dict[str, Any]) -> Rows | None:
+        """Return how each sequence chooses its tokens, where they differ."""
+        variants = self.request.variants
+        if not variants:
             return None
+        return rows_of(variants, model, inputs, self._stopping, self.stopped_lanes)
+
+    def _use_prefixes(self, model: Any, inputs: dict[str, Any]) -> PrefixUse | None:
+        engine, recorder, request = self.engine, self._recorder, self.request
+        prefixes = engine.prefix_cache if request.settings.prefix_cache else None
+        sources = self._prompts if self._encoder else None
+        found: PromptReuse | None = None
+        if request.variants:
+            # What the sequences share is computed once, whether or not runs share anything with each other.
+            shared = prefixes or PrefixCache(sys.maxsize)
+            hits = read_once(shared, model, request.settings, self._plan, self._begun[0], inputs, sources)
+            found = None if prefixes is None else PromptReuse.of(hits, engine.tokenizer.decode)
+        elif prefixes is None:
+            return None
+        else:
+            shared = prefixes
         use = PrefixUse(
-            engine.prefix_cache,
+            shared,
             model,
             engine.tokenizer,
             self.request.settings,
             self._plan,
             prompts=self._begun,
             inputs=inputs,
-            sources=self._prompts if self._encoder else None,
+            sources=sources,
             lanes=self.recording.lanes,
             rate=engine.prefill_rate,
         )
-        self.reuse = use.reuse
-        recorder.reused = [use.reuse.rows[lane.prompt].reused for lane in self.recording.lanes]
-        recorder.sources_reused = [bool(row.source) for row in use.reuse.rows]
+        if not request.variants:
+            found = use.reuse
+        if found is not None:
+            self.reuse = found
+            recorder.reused = [found.rows[lane.prompt].reused for lane in self.recording.lanes]
+            recorder.sources_reused = [bool(row.source) for row in found.rows]
         return use
 
     def _learn(self, use: PrefixUse, began: float) -> None:
@@ -200,12 +232,9 @@ class InProcessJob:
             inputs["negative_prompt_attention_mask"] = negative_mask.to(device)
         return inputs
 
-    def _stopping(self) -> dict[str, Any]:
-        strings = self.request.settings.stop_strings
-        if not strings:
-            return {}
-        prompt = max(map(len, self._begun))
-        return {"stopping_criteria": StoppingCriteriaList([StopStrings(self.engine.tokenizer, strings, prompt)])}
+    def _stopping(self, settings: Settings) -> list[StopStrings]:
+        strings, prompt = settings.stop_strings, max(map(len, self._begun))
+        return [StopStrings(self.engine.tokenizer, strings, prompt)] if strings else []
 
     def _drafting(self) -> dict[str, Any]:
         draft = self._plan.draft
@@ -217,7 +246,8 @@ class InProcessJob:
         return drafting
 
     def _why(self, lane: Lane, told_to_stop: bool) -> str | None:
-        settings = self.request.settings
+        variants = self.request.variants
+        settings = variants[lane.sequence] if variants else self.request.settings
         if told_to_stop and settings.searches:
             return None  # also where its best so far had ended: a better one might have come
         if lane.generated and settings.stop_at_eos and lane.record[-1].id in self.engine.eos_ids():
@@ -225,6 +255,8 @@ class InProcessJob:
         found = found_in(lane.record, settings.stop_strings)
         if found is not None:
             return f"stop string {found!r}"
+        if lane.sequence in self.stopped_lanes and lane.generated < settings.max_new_tokens:
+            return "stopped"
         if told_to_stop:
             return None
         return "length" if lane.generated else "no hypothesis"

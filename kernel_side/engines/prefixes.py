@@ -22,12 +22,13 @@ from ..streaming.outputs import Field, Output, PromptOutput
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from ..caching.lease import Lease
     from ..caching.prefix_cache import PrefixCache
     from ..caching.savings import PrefillRate
     from ..record.recording import Lane
     from .plan import Plan
 
-__all__ = ["FirstLogits", "PrefixUse"]
+__all__ = ["FirstLogits", "PrefixUse", "is_off", "lease_for"]
 
 
 class PrefixUse:
@@ -81,25 +82,12 @@ class PrefixUse:
     ) -> None:
         began = time.perf_counter()
         self._model, self._lanes = model, lanes
-        arguments = settings.generate_kwargs()
-        config = model.generation_config
-        kind = arguments.get("cache_implementation", config.cache_implementation) or "dynamic"
-        off = arguments.get("use_cache", config.use_cache) is False
         self._searches = settings.searches
         copies = getattr(settings, "num_beams", 1) if settings.searches else settings.sequences
-        self._lease = prefixes.lease(
-            model,
-            prompts,
-            copies=copies,
-            kind=kind,
-            length=max(map(len, prompts)) + settings.max_new_tokens,
-            sources=sources,
-            execution=settings.execution,
-            only_store="the model's generation config says use_cache=False" if off else _why_not(settings, plan, model),
-        )
+        self._lease = lease_for(prefixes, model, settings, plan, prompts, sources, copies)
         self.inputs: dict[str, Any] = {}
         try:
-            if not off:
+            if not is_off(settings, model):
                 # States of the encoder that are kept come from `generate`'s own pass.
                 self.inputs = self._lease.arguments(None if _keeps_states(settings) else inputs)
         except BaseException:
@@ -160,6 +148,35 @@ class PrefixUse:
                 self._lease.store(rows, failed=error is not None)
         finally:
             self._lease.close()
+
+
+def lease_for(
+    prefixes: PrefixCache,
+    model: Any,
+    settings: Settings,
+    plan: Plan,
+    prompts: Sequence[Sequence[int]],
+    sources: Sequence[Sequence[int]] | None,
+    copies: int,
+) -> Lease:
+    """Look up what a run begins with: so many copies of each prompt, and of what an encoder reads for it."""
+    kind = settings.generate_kwargs().get("cache_implementation", model.generation_config.cache_implementation)
+    off = "the model's generation config says use_cache=False" if is_off(settings, model) else None
+    return prefixes.lease(
+        model,
+        prompts,
+        copies=copies,
+        kind=kind or "dynamic",
+        length=max(map(len, prompts)) + settings.max_new_tokens,
+        sources=sources,
+        execution=settings.execution,
+        only_store=off or _why_not(settings, plan, model),
+    )
+
+
+def is_off(settings: Settings, model: Any) -> bool:
+    """Return whether a run goes on without any cache of keys and values."""
+    return settings.generate_kwargs().get("use_cache", model.generation_config.use_cache) is False
 
 
 class FirstLogits(StepStreamer):

@@ -160,12 +160,12 @@ class Common(BaseModel):
             "eager": "The model's own code. Nothing to prepare.",
             "traced": "Recorded once as a graph without Python: faster, the same numbers to the bit. "
             "Prepares for seconds.",
-            "optimised": "A trace whose weights are laid out anew: fastest for one sequence, for a second copy of the "
+            "optimised": "A trace whose weights are laid out anew: faster for one sequence, for a second copy of the "
             "weights. Last digits differ.",
-            "compiled": "Layers made into machine code by torch.compile. Prepares for many seconds; needs a compiler. "
-            "Last digits differ.",
-            "exported": "The whole step made into machine code and kept on disk: minutes once, seconds in each new "
-            "process. Needs a compiler. Last digits differ.",
+            "compiled": "Layers made into machine code by torch.compile: fast for up to four sequences. Prepares for "
+            "many seconds; needs a compiler. Last digits differ.",
+            "exported": "The whole step made into machine code and kept on disk: fastest for up to four sequences, "
+            "minutes once, seconds in each new process. Needs a compiler. Last digits differ.",
         },
     )
     alternatives: int = setting(

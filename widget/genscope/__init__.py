@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genscope.kernel_side.caching.prefix_cache import PrefixCache as PrefixCache
+    from genscope.kernel_side.comparison.comparison import Comparison as Comparison
+    from genscope.kernel_side.comparison.comparison import compare as compare
     from genscope.kernel_side.decoding.contrastive import ContrastiveSearch as ContrastiveSearch
     from genscope.kernel_side.decoding.diverse_beam import DiverseBeamSearch as DiverseBeamSearch
     from genscope.kernel_side.decoding.dola import DoLa as DoLa
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _HOME = {
     "AsyncOutputIteratorStreamer": "genscope.kernel_side.streaming.iterate",
     "AsyncTextIteratorStreamer": "genscope.kernel_side.streaming.text",
+    "Comparison": "genscope.kernel_side.comparison.comparison",
     "ContrastiveSearch": "genscope.kernel_side.decoding.contrastive",
     "DiverseBeamSearch": "genscope.kernel_side.decoding.diverse_beam",
     "DoLa": "genscope.kernel_side.decoding.dola",
@@ -60,6 +63,7 @@ _HOME = {
     "TextIteratorStreamer": "genscope.kernel_side.streaming.text",
     "TextStreamer": "genscope.kernel_side.streaming.text",
     "Twin": "genscope.kernel_side.twin",
+    "compare": "genscope.kernel_side.comparison.comparison",
     "load_ipython_extension": "genscope.widget.magics",
     "load_model": "genscope.kernel_side.models",
     "make_settings": "genscope.kernel_side.request",
@@ -73,6 +77,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncOutputIteratorStreamer",
     "AsyncTextIteratorStreamer",
+    "Comparison",
     "ContrastiveSearch",
     "DiverseBeamSearch",
     "DoLa",
@@ -93,6 +98,7 @@ __all__ = [
     "TextStreamer",
     "Twin",
     "__version__",
+    "compare",
     "load_ipython_extension",
     "load_model",
     "make_settings",
