@@ -8,6 +8,7 @@ from ..kernel_side.request import settings_schema
 from .values import brief
 
 if TYPE_CHECKING:
+    from ..kernel_side.comparison.comparison import Comparison
     from ..kernel_side.record.recording import Recording
     from ..kernel_side.run import Run
     from ..kernel_side.settings import Settings
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["caption", "lane_labels", "plain_text", "source_labels"]
 
 
-def caption(run: Run, model: str) -> str:
+def caption(run: Run | Comparison, model: str) -> str:
     """Say in one line what a run is and where it stands."""
     status = run.status()
     end = status.error or status.why
@@ -23,24 +24,29 @@ def caption(run: Run, model: str) -> str:
     # Of a search that goes on no token is final yet; an environment has those of the turns before.
     unit = "steps" if run.settings.searches and not run.over and not run.recording.segmented else "tokens"
     count = f"{status.generated} {unit}"
+    if any(lane.label for lane in run.recording.lanes):
+        return f"{model}, {len(run.lanes)} lanes of up to {count}, {state}"
     if len(run.lanes) > 1:
         count = f"{len(run.lanes)} sequences of up to {count}"
     return f"{model}, {_settings(run.settings)}, {count}, {state}"
 
 
-def lane_labels(run: Run) -> list[str]:
+def lane_labels(run: Run | Comparison) -> list[str]:
     """Return a label for each lane: whose it is, why it ended, its score in a beam search; "" where that says nothing.
 
     Parameters
     ----------
-    run : Run
+    run : Run or Comparison
     """
     recording = run.recording
     scores = {choice.lane: choice.score for choice in recording.choices}
     prompts, sequences = _several_prompts(recording), any(lane.sequence for lane in recording.lanes)
+    labelled = any(lane.label for lane in recording.lanes)
     labels = []
     for index, lane in enumerate(recording.lanes):
         names = [f"prompt {lane.prompt + 1}"] * prompts + [f"sequence {lane.sequence + 1}"] * sequences
+        if labelled:
+            names = [lane.label]
         # Why a single lane ended is why the run did, which the caption tells.
         why = run.whys[index] if names and run.whys else None
         facts = [] if why is None else [why]
@@ -63,7 +69,7 @@ def source_labels(recording: Recording) -> list[str]:
     ]
 
 
-def plain_text(run: Run) -> str:
+def plain_text(run: Run | Comparison) -> str:
     """Return the generated texts of all lanes, one below the other where there are several, with their labels."""
     texts = run.texts
     if len(texts) == 1:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 _ADAPTER: TypeAdapter[wire.FrontMessage] = TypeAdapter(
     Annotated[wire.FrontMessage, Field(discriminator="kind")], config=ConfigDict(strict=True)
 )
-_ANSWERED: tuple[str, ...] = ("generate", "twin", "branch", "reply", "settings")
+_ANSWERED: tuple[str, ...] = ("generate", "twin", "compare", "branch", "reply", "settings")
 """Kinds that a ``problems`` message answers."""
 
 

@@ -13,6 +13,7 @@ from .static_html import static_html
 from .traits import ScopeTraits
 
 if TYPE_CHECKING:
+    from ..kernel_side.comparison.comparison import Comparison
     from ..kernel_side.run import Run
     from .runs import Runs
 
@@ -59,6 +60,6 @@ class DisplayedScope(ScopeTraits):
         over = run is not None and run.over
         self._static_copy.show(self._static_html(self.static_class) if over else "", text if over else "")
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: Run | Comparison) -> None:
         if run is self._runs.shown:
             self._static_copy.update(self._static_html(self.static_class), plain_text(run))

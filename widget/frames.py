@@ -27,7 +27,7 @@ __all__ = ["Frames", "Streamed", "status_of"]
 
 
 class Streamed(Protocol):
-    """What is needed of a :class:`~genscope.kernel_side.run.Run`."""
+    """What is needed of a :class:`~genscope.kernel_side.run.Run`, or of a comparison, which also has ``compared``."""
 
     id: str
     request: Request
@@ -80,6 +80,7 @@ class Frames:
                     "sequence": lane.sequence,
                     "prompt_tokens": lane.prompt_tokens,
                     "source": None if lane.source is None else sources[id(lane.source)],
+                    "label": sendable(lane.label),
                 }
                 for lane in recording.lanes
             ],
@@ -87,6 +88,7 @@ class Frames:
             # In an environment each turn is a search, and none is recorded beside its tokens.
             "beams": _shape(settings) if settings.searches and not recording.segmented else None,
             "branch": None if branch is None else cast("wire.WireBranch", dataclasses.asdict(branch)),
+            "compared": _compared(run),
             "environment": recording.segmented,
             "observed": [] if looks is None else list(looks.observed),
             "settings": settings.model_dump(mode="json"),
@@ -197,6 +199,21 @@ class _Track:
             "alt_logprob": numbers(entry.logprob for entry in alternatives),
             "cached": [None if token.cached is None else int(token.cached) for token in tokens],
         }
+
+
+def _compared(run: Streamed) -> list[wire.WireCompared] | None:
+    lanes = getattr(run, "compared", None)  # a plain run has none
+    if lanes is None:
+        return None
+    runs = list(dict.fromkeys(lane.run.id for lane in lanes))
+    return [
+        {
+            "group": lane.group,
+            "batch": runs.index(lane.run.id),
+            "settings": lane.settings.model_dump(mode="json"),
+        }
+        for lane in lanes
+    ]
 
 
 def _shape(settings: Any) -> wire.BeamShape:

@@ -74,11 +74,16 @@ class FrontEnd:
             self._runs.ask(Request.make(message["prompt"], message["settings"]))
         elif kind == "twin":
             self._runs.ask(Request.make(message["prompt"], message["settings"]), twin=True)
+        elif kind == "compare":
+            asked = {name: message[name] for name in ("prompt", "settings", "changes", "seeds")}
+            self._runs.ask_to(lambda: self._runs.compare(**asked))
+        elif kind == "stop_lane":
+            self._runs.stop_lane(message["run"], message["lane"])
         elif kind == "branch":
             self._runs.ask(self._branch(message))
         elif kind == "reply":
-            run_of = self._run(message["run"])
-            self._runs.ask(reply_to(run_of, message["text"], lane=message["lane"], **message["settings"]))
+            run_of, lane = self._lane(message)
+            self._runs.ask(reply_to(run_of, message["text"], lane=lane, **message["settings"]))
         elif kind == "show":
             self._runs.show(message["run"])
         elif kind == "settings":
@@ -103,14 +108,15 @@ class FrontEnd:
                 [Problem("token", token, "a token and a text cannot stand at one position", "Give one.")]
             )
         chosen = text if token is None else token
-        run = self._run(message["run"])
-        return branch_of(run, message["position"], chosen, lane=message["lane"], **message["settings"])
+        run, lane = self._lane(message)
+        return branch_of(run, message["position"], chosen, lane=lane, **message["settings"])
 
-    def _run(self, name: str) -> Run:
-        run = self._runs.named(name)
+    def _lane(self, message: Any) -> tuple[Run, int]:
+        name = message["run"]
+        run, lane = self._runs.lane(name, message["lane"])
         if run is None:
             raise SettingsError([Problem("run", name, "this run is none of the scope's", "Generate again.")])
-        return run
+        return run, lane
 
     def _answering(self, work: Callable[[], None]) -> None:
         """Do it; whoever pressed the button learns what was wrong."""

@@ -24,6 +24,7 @@ from .values import check_prompt, flat
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from ..kernel_side.comparison.comparison import Comparison
     from ..kernel_side.run import Run
     from ..kernel_side.twin import Twin
 
@@ -193,6 +194,33 @@ class Scope(DisplayedScope):
         prompt = self.prompt if prompt is None else prompt
         return self._runs.twin(Request.make(prompt, self.settings if settings is None else settings, **changes))
 
+    def compare(self, settings: Any, *, prompt: Any = None, seeds: Any = None, **changes: Any) -> Comparison:
+        """Compare settings and seeds on one prompt, in lanes side by side; return at once.
+
+        Parameters
+        ----------
+        settings : sequence of mapping
+            What differs between the lanes, such as ``[{"temperature": 0.5}, {"temperature": 1.0}]``.
+        prompt : str or list of dict, optional
+            By default the scope's own; what is given becomes its own.
+        seeds : int or sequence of int, optional
+            How many seeds, or which: each is used with all settings.
+        **changes
+            Settings of all lanes that differ from the scope's own; they become its own.
+
+        Returns
+        -------
+        Comparison
+            In the background; :meth:`stop` stops all of it, and :meth:`wait` waits for all.
+
+        Raises
+        ------
+        SettingsError
+            Naming each wrong field, its value and the way out; no run is stopped then.
+        """
+        base = make_settings(self.settings, **changes).model_dump(mode="json")
+        return self._runs.compare(self.prompt if prompt is None else prompt, base, settings, seeds)
+
     def play(self, queries: Any, *, tools: Any = None, reward_fn: Any = None, prompt: str = "", **options: Any) -> Run:
         """Start a run in an environment: the model calls tools, reads their answers and goes on. A lane a query.
 
@@ -229,16 +257,19 @@ class Scope(DisplayedScope):
         settings = make_settings(self.settings, **changes).model_dump(mode="json")
         return self._runs.start(reply_to(self._from(run), text, lane=lane, **settings))
 
-    def show(self, run: Run) -> None:
-        """Show one of this scope's runs again."""
-        if run not in self.runs:
+    def show(self, run: Run | Comparison) -> None:
+        """Show one of this scope's runs or comparisons again."""
+        if run not in (*self.runs, *self._runs.comparisons):
             raise ValueError(f"run {run.id} is none of this scope's")
         self._runs.show(run.id)
 
     def _from(self, run: Run | None) -> Run:
-        found = run or self._runs.shown
-        if found is None:
+        shown = self._runs.shown
+        if run is None and shown is None:
             raise RuntimeError("there is no run to go on from; call generate() first")
+        if run is None and hasattr(shown, "compared"):
+            raise ValueError("a comparison has several runs; name one: run=comparison.lanes[0].run, lane=...")
+        found = run or cast("Run", shown)
         if found.engine.turnstile is not self._source.engine().turnstile:
             raise ValueError(f"run {found.id} is of another model, whose ids mean something else here")
         return found

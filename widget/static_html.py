@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .captions import lane_labels, source_labels
 
 if TYPE_CHECKING:
+    from ..kernel_side.comparison.comparison import Comparison
     from ..kernel_side.record.record import Alternative, Token
     from ..kernel_side.run import Run
 
@@ -36,12 +37,12 @@ _TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
 _LABEL = f"color:{FAINT};font-size:12px;margin:6px 0 0"
 
 
-def static_html(run: Run, *, caption: str = "", css_class: str | None = None) -> str:
+def static_html(run: Run | Comparison, *, caption: str = "", css_class: str | None = None) -> str:
     """Draw a run, coloured by the model's own probability of each token.
 
     Parameters
     ----------
-    run : Run
+    run : Run or Comparison
     caption : str
         Plain text above it: the model, the settings, how the run ended.
     css_class : str, optional
@@ -54,7 +55,7 @@ def static_html(run: Run, *, caption: str = "", css_class: str | None = None) ->
     """
     left = MOST_TOKENS
     blocks = []
-    for source, label, lane in zip(source_labels(run.recording), lane_labels(run), run.lanes, strict=True):
+    for source, label, lane in zip(source_labels(run.recording), lane_labels(run), run.recording.lanes, strict=True):
         if source and lane.source is not None:
             left, text = _text(lane.source[:], left)
             style = f"border-left:2px solid {BORDER};padding-left:10px"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from .plain import sendable
 
 if TYPE_CHECKING:
+    from ..kernel_side.comparison.comparison import Comparison
     from ..kernel_side.record.record import Token
     from ..kernel_side.run import Run, RunState
 
@@ -32,6 +33,7 @@ class TreeRow(TypedDict):
         The end of what it added to its parent's tokens (of a run of its own: of its prompt), then the beginning of what
         it generated.
     strategy, state : str
+        Of a comparison how many lanes it has in place of the strategy.
     execution : str or None
         How its forward passes run where that is not eagerly.
     tokens : int
@@ -42,7 +44,7 @@ class TreeRow(TypedDict):
     parent: str | None
     lane: int
     position: int
-    kind: Literal["run", "branch", "reply", "environment"]
+    kind: Literal["run", "branch", "reply", "environment", "comparison"]
     title: str
     strategy: str
     execution: str | None
@@ -50,10 +52,34 @@ class TreeRow(TypedDict):
     tokens: int
 
 
-def tree_of(runs: Sequence[Run]) -> list[TreeRow]:
-    """Return the tree of runs, oldest first."""
+def tree_of(runs: Sequence[Run], comparisons: Sequence[Comparison] = ()) -> list[TreeRow]:
+    """Return the tree of runs, oldest first; the runs of a comparison are one row."""
     known = {run.id for run in runs}
-    return [_row(run, known) for run in runs]
+    of = {run.id: one for one in comparisons for run in one.runs}
+    rows = []
+    for run in runs:
+        comparison = of.get(run.id)
+        row = _row(run, known)
+        above = None if row["parent"] is None else of.get(row["parent"])
+        if above is not None:
+            lanes = [(lane.run.id, lane.index) for lane in above.lanes]
+            row["lane"], row["parent"] = lanes.index((str(row["parent"]), row["lane"])), above.id
+        if comparison is None:
+            rows.append(row)
+        elif run is comparison.runs[0]:
+            tokens = comparison.status().generated
+            count = f"{len(comparison.lanes)} lanes"
+            rows.append(
+                row
+                | {
+                    "id": comparison.id,
+                    "kind": "comparison",
+                    "strategy": count,
+                    "tokens": tokens,
+                    "state": comparison.state,
+                }
+            )
+    return rows
 
 
 def _row(run: Run, known: set[str]) -> TreeRow:

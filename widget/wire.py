@@ -293,6 +293,19 @@ class WireLane(TypedDict):
     prompt_tokens: int
     #: The track of what the encoder read; null without an encoder.
     source: int | None
+    #: Of a comparison: what tells it from the others; else empty.
+    label: str
+
+
+class WireCompared(TypedDict):
+    """One lane of a :class:`genscope.kernel_side.comparison.comparison.Comparison`."""
+
+    #: Which of the given settings it has.
+    group: int
+    #: Which of the comparison's runs it is part of. Lanes of one run share their forward passes.
+    batch: int
+    #: With the seed that is used.
+    settings: dict[str, Any]
 
 
 class Begin(TypedDict):
@@ -308,6 +321,8 @@ class Begin(TypedDict):
     beams: "BeamShape | None"
     #: Where it branches off; null of a run of its own.
     branch: "WireBranch | None"
+    #: Of a comparison: what its lanes are; else null.
+    compared: list[WireCompared] | None
     #: Whether it is an environment's: the table of segments says what each stretch of a lane is.
     environment: bool
     #: What can be looked at, by a name for ``look.what`` (and for attention, ``look.of``).
@@ -632,6 +647,28 @@ class MakeTwin(TypedDict):
     settings: dict[str, Any]
 
 
+class MakeComparison(TypedDict):
+    """Compare settings and seeds on one prompt. Answered as ``generate``."""
+
+    kind: Literal["compare"]
+    #: As of ``generate``.
+    prompt: str | list[WireChatMessage | str | list[WireChatMessage]]
+    #: What all lanes have in common.
+    settings: dict[str, Any]
+    #: What differs, by lane; with several seeds each is a group of lanes.
+    changes: list[dict[str, Any]]
+    #: How many seeds; null leaves it to the settings.
+    seeds: int | None
+
+
+class StopLane(TypedDict):
+    """End one lane of a comparison after its step."""
+
+    kind: Literal["stop_lane"]
+    run: str
+    lane: int
+
+
 class MakeBranch(TypedDict):
     """Start a run that goes on from the tokens of another one. Answered as ``generate``.
 
@@ -721,5 +758,18 @@ class MeasureCosts(TypedDict):
     kind: Literal["costs"]
 
 
-FrontMessage = Generate | MakeTwin | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts
+FrontMessage = (
+    Generate
+    | MakeTwin
+    | MakeComparison
+    | StopLane
+    | MakeBranch
+    | Reply
+    | Show
+    | SetSettings
+    | RunCommand
+    | Pull
+    | Look
+    | MeasureCosts
+)
 """Front end to kernel."""

@@ -19,6 +19,7 @@ const lanesOf = ({ choices }) =>
     sequence: choices.filter((one) => one.prompt === prompt && one.lane < lane).length,
     prompt_tokens: 8,
     source: null,
+    label: "",
   }));
 
 /**

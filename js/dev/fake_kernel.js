@@ -122,6 +122,7 @@ export class FakeTrack {
  * @property {import("../src/wire.js").WireBeamChoice[]} [choices]
  * @property {import("../src/wire.js").WireSegment[]} [segments]
  * @property {import("../src/wire.js").WireBranch | null} [branch]
+ * @property {import("../src/wire.js").WireCompared[] | null} [compared]
  * @property {boolean} [environment]
  */
 
@@ -161,14 +162,29 @@ export class FakeRun {
    * @returns {import("../src/wire.js").Begin}
    */
   begin(promptTokens, settings = {}) {
-    const { lanes = [{}], beams = null, branch = null, environment = false, observed = [] } = this.about;
+    const {
+      lanes = [{}],
+      beams = null,
+      branch = null,
+      compared = null,
+      environment = false,
+      observed = [],
+    } = this.about;
     return {
       kind: "begin",
       run: this.run,
-      lanes: lanes.map((lane, i) => ({ prompt: i, sequence: 0, prompt_tokens: promptTokens, source: null, ...lane })),
+      lanes: lanes.map((lane, i) => ({
+        prompt: i,
+        sequence: 0,
+        prompt_tokens: promptTokens,
+        source: null,
+        label: "",
+        ...lane,
+      })),
       tracks: this.tracks.length,
       beams,
       branch,
+      compared,
       environment,
       observed,
       settings,

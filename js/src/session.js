@@ -1,6 +1,7 @@
 // What the views of one model share: the connection, the form's draft, the prompt, and the commands. No DOM.
 //
 // However many messages arrive, views are told once an animation frame.
+import { Comparing } from "./comparing.js";
 import { Connection, isLiving } from "./connection.js";
 import { Draft } from "./draft.js";
 import { Looks } from "./looks.js";
@@ -30,6 +31,7 @@ export class Session {
   draft;
   looks;
   onward = new Onward(this);
+  comparing = new Comparing(this);
   twins;
   /** The run that was asked to stop: a long step, or a prefill, goes on for a while. @type {string | null} */
   #stopping = null;

@@ -33,6 +33,7 @@ import { TokenRecord } from "./record.js";
  * @property {Counts} known Rows that the kernel is known to have.
  * @property {import("./wire.js").BeamShape | null} beams
  * @property {import("./wire.js").WireBranch | null} branch
+ * @property {import("./wire.js").WireCompared[] | null} compared By lane; null where nothing is compared.
  * @property {boolean} environment
  * @property {import("./wire.js").Begin["observed"]} observed
  * @property {Record<string, unknown> | null} settings
@@ -75,6 +76,7 @@ export function emptyState() {
     known: { tracks: [], rounds: 0, beams: 0, choices: 0, segments: 0 },
     beams: null,
     branch: null,
+    compared: null,
     environment: false,
     observed: [],
     settings: null,
@@ -143,8 +145,8 @@ export function reduce(state, message) {
  * @param {import("./wire.js").Begin} message
  */
 function begin(state, message) {
-  const { run, lanes, beams, branch, environment, observed, settings, status } = message;
-  const about = { run, lanes, beams, branch, environment, observed, settings, status };
+  const { run, lanes, beams, branch, compared, environment, observed, settings, status } = message;
+  const about = { run, lanes, beams, branch, compared, environment, observed, settings, status };
   if (run === state.run) {
     // The answer to a pull of everything: what is here stays, and the slices that follow overlap it.
     return { state: { ...state, ...about }, change: { ...NOTHING, status: true } };

@@ -16,7 +16,18 @@ export type BackMessage =
   | SeenLens
   | Unseen;
 export type FrontMessage =
-  Generate | MakeTwin | MakeBranch | Reply | Show | SetSettings | RunCommand | Pull | Look | MeasureCosts;
+  | Generate
+  | MakeTwin
+  | MakeComparison
+  | StopLane
+  | MakeBranch
+  | Reply
+  | Show
+  | SetSettings
+  | RunCommand
+  | Pull
+  | Look
+  | MeasureCosts;
 
 /**
  * A run exists; what came before belongs to another run.
@@ -24,6 +35,7 @@ export type FrontMessage =
 export interface Begin {
   beams: BeamShape | null;
   branch: WireBranch | null;
+  compared: WireCompared[] | null;
   environment: boolean;
   kind: "begin";
   lanes: WireLane[];
@@ -54,9 +66,20 @@ export interface WireBranch {
   run: string;
 }
 /**
+ * One lane of a :class:`genscope.kernel_side.comparison.comparison.Comparison`.
+ */
+export interface WireCompared {
+  batch: number;
+  group: number;
+  settings: {
+    [k: string]: unknown;
+  };
+}
+/**
  * One sequence of a run.
  */
 export interface WireLane {
+  label: string;
   prompt: number;
   prompt_tokens: number;
   sequence: number;
@@ -424,6 +447,28 @@ export interface MakeTwin {
   settings: {
     [k: string]: unknown;
   };
+}
+/**
+ * Compare settings and seeds on one prompt. Answered as ``generate``.
+ */
+export interface MakeComparison {
+  changes: {
+    [k: string]: unknown;
+  }[];
+  kind: "compare";
+  prompt: string | (WireChatMessage | string | WireChatMessage[])[];
+  seeds: number | null;
+  settings: {
+    [k: string]: unknown;
+  };
+}
+/**
+ * End one lane of a comparison after its step.
+ */
+export interface StopLane {
+  kind: "stop_lane";
+  lane: number;
+  run: string;
 }
 /**
  * Start a run that goes on from the tokens of another one. Answered as ``generate``.

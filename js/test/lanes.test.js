@@ -7,7 +7,7 @@ import { generated, open, paint, play, press } from "./helpers.js";
 
 /** @param {Lane[]} lanes */
 function labels(lanes) {
-  const full = lanes.map((lane) => ({ prompt: 0, sequence: 0, prompt_tokens: 1, source: null, ...lane }));
+  const full = lanes.map((lane) => ({ prompt: 0, sequence: 0, prompt_tokens: 1, source: null, label: "", ...lane }));
   return rowsOf({ ...emptyState(), lanes: full }).map(({ track, lane, label }) => [track, lane, label]);
 }
 

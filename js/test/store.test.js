@@ -189,8 +189,8 @@ describe("runs", () => {
     const { state } = play([{ ...fake.begin(3), beams: { beams: 4, groups: 2 }, observed: ["attention", "cross"] }]);
     expect(state.tracks.map(({ n }) => n)).toEqual([0, 0, 0]);
     expect(state.lanes).toEqual([
-      { prompt: 0, sequence: 0, prompt_tokens: 3, source: 2 },
-      { prompt: 0, sequence: 1, prompt_tokens: 3, source: 2 },
+      { prompt: 0, sequence: 0, prompt_tokens: 3, source: 2, label: "" },
+      { prompt: 0, sequence: 1, prompt_tokens: 3, source: 2, label: "" },
     ]);
     expect(state).toMatchObject({ beams: { beams: 4, groups: 2 }, observed: ["attention", "cross"] });
   });

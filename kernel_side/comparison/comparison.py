@@ -64,6 +64,16 @@ class ComparedLane:
         return self.lane.record
 
     @property
+    def prompt_tokens(self) -> int:
+        """How many of its tokens are the prompt."""
+        return self.lane.prompt_tokens
+
+    @property
+    def generated(self) -> int:
+        """How many tokens came behind the prompt so far."""
+        return self.lane.generated
+
+    @property
     def text(self) -> str:
         """Its generated text so far."""
         return self.lane.text
@@ -128,7 +138,7 @@ class Comparison:
         self.request = self.runs[0].request
         # Without tables: those are of single runs, to whose steps they refer.
         self.recording = Recording(
-            tuple(replace(one.lane, prompt=0, sequence=place) for place, one in enumerate(self.lanes))
+            tuple(replace(one.lane, prompt=0, sequence=at, label=one.label) for at, one in enumerate(self.lanes))
         )
 
     # What it is
@@ -154,6 +164,16 @@ class Comparison:
     def whys(self) -> tuple[str | None, ...]:
         """Why each lane ended; empty before all have."""
         return tuple(lane.why for lane in self.lanes) if self.over else ()
+
+    @property
+    def texts(self) -> list[str]:
+        """The generated texts so far, one a lane."""
+        return [lane.text for lane in self.lanes]
+
+    @property
+    def compared(self) -> tuple[ComparedLane, ...]:
+        """The lanes, by a name that a plain run does not have."""
+        return self.lanes
 
     @property
     def looks(self) -> None:

@@ -32,6 +32,8 @@ class Lane:
         What the encoder read, shared by the lanes of one prompt; None without an encoder.
     prompt_tokens : int
         How many rows of the record are the prompt.
+    label : str
+        Of a comparison: what tells it from the other lanes; else ``""``.
     """
 
     prompt: int
@@ -39,6 +41,7 @@ class Lane:
     record: Record
     source: Record | None
     prompt_tokens: int
+    label: str = ""
 
     @property
     def generated(self) -> int:

@@ -214,8 +214,8 @@ def test_what_is_no_prefix_cache_is_refused(made, model, tokenizer, scope):
 def test_the_tree_of_a_run_that_ends_does_not_hide_the_one_that_was_started_meanwhile(scope, monkeypatch):
     reading, go_on = threading.Event(), threading.Event()
 
-    def slowly(runs):
-        rows = tree_of(runs)
+    def slowly(runs, comparisons):
+        rows = tree_of(runs, comparisons)
         if not reading.is_set():
             reading.set()
             go_on.wait(10)

@@ -129,10 +129,10 @@ def test_begin_tells_the_lanes_and_behind_them_the_sources():
     )
     begin = Frames(run_of(lanes=lanes, observed=("attention", "cross"))).begin()
     assert begin["lanes"] == [
-        {"prompt": 0, "sequence": 0, "prompt_tokens": 1, "source": 4},
-        {"prompt": 0, "sequence": 1, "prompt_tokens": 1, "source": 4},
-        {"prompt": 1, "sequence": 0, "prompt_tokens": 2, "source": 5},
-        {"prompt": 1, "sequence": 1, "prompt_tokens": 2, "source": 5},
+        {"prompt": 0, "sequence": 0, "prompt_tokens": 1, "source": 4, "label": ""},
+        {"prompt": 0, "sequence": 1, "prompt_tokens": 1, "source": 4, "label": ""},
+        {"prompt": 1, "sequence": 0, "prompt_tokens": 2, "source": 5, "label": ""},
+        {"prompt": 1, "sequence": 1, "prompt_tokens": 2, "source": 5, "label": ""},
     ]
     assert (begin["tracks"], begin["beams"], begin["observed"]) == (6, None, ["attention", "cross"])
 

@@ -38,7 +38,8 @@ const BUDGET_MS = 12;
 export function rowsOf({ lanes }) {
   const prompts = new Set(lanes.map(({ prompt }) => prompt)).size;
   const sequences = new Set(lanes.map(({ sequence }) => sequence)).size;
-  const name = (/** @type {WireLane} */ { prompt, sequence }, /** @type {boolean} */ withSequence) =>
+  const name = (/** @type {WireLane} */ { prompt, sequence, label }, /** @type {boolean} */ withSequence) =>
+    (withSequence && label) ||
     [
       prompts > 1 ? `prompt ${prompt + 1}` : "",
       withSequence && (sequences > 1 || (lanes.length > 1 && prompts === 1)) ? `sequence ${sequence + 1}` : "",
@@ -135,6 +136,7 @@ export class LanesView {
     const headed = several || state.environment;
     this.element.toggleAttribute("data-several", several);
     this.element.toggleAttribute("data-environment", state.environment);
+    this.element.toggleAttribute("data-compared", state.compared !== null);
     this.element.toggleAttribute("data-idle", state.run === null);
     const deadline = performance.now() + BUDGET_MS;
     this.#rows.forEach((row, at) => {
@@ -225,11 +227,14 @@ export class LanesView {
     const { track } = this.#rows[at];
     const { n } = this.#panes[at].view.spans;
     const { pick } = this;
+    const { compared, lanes } = this.#session.state;
+    // The prompt of a comparison stands above its lanes.
+    const first = compared === null ? 0 : (lanes[track]?.prompt_tokens ?? 0);
     const index = pick.track === track ? (pick.index ?? 0) : n - 1;
-    const target = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: 0, End: n - 1 }[event.key];
+    const target = { ArrowLeft: index - 1, ArrowRight: index + 1, Home: first, End: n - 1 }[event.key];
     const other = this.#panes[at + ({ ArrowUp: -1, ArrowDown: 1 }[event.key] ?? Number.NaN)];
     if (target !== undefined && n > 0) {
-      this.#move({ track, index: Math.min(n - 1, Math.max(0, target)) });
+      this.#move({ track, index: Math.min(n - 1, Math.max(first, target)) });
     } else if (other !== undefined && other.view.spans.n > 0) {
       other.view.focus();
       const there = this.#rows[this.#panes.indexOf(other)].track;

@@ -3,6 +3,7 @@ import { originOf } from "../drafts.js";
 import { bucketOf, measureNamed, scaleOf } from "../measures.js";
 import { BeamsView } from "./beams.js";
 import { branchingAt } from "./branching.js";
+import { drawCompareForm, drawComparison } from "./comparing.js";
 import { drawForm, showField } from "./form.js";
 import { drawHeading } from "./heading.js";
 import { drawInspector } from "./inspector.js";
@@ -53,6 +54,8 @@ export function mountScope(session, host, signal) {
   const heading = part("header", "gs-heading");
   const prompt = part("section", "gs-prompt");
   const form = part("section", "gs-settings");
+  const asked = part("section", "gs-compare-asked");
+  const compare = part("section", "gs-comparison");
   const status = part("section", "gs-status");
   const onward = part("section", "gs-onward");
   const runs = part("section", "gs-runs");
@@ -69,6 +72,7 @@ export function mountScope(session, host, signal) {
     "gs-screen",
     part("div", "gs-controls", toolbar, legend),
     beams.element,
+    compare,
     body,
     matrix.element,
   );
@@ -78,8 +82,10 @@ export function mountScope(session, host, signal) {
   onward.setAttribute("aria-label", "What was reused, and going on");
   runs.setAttribute("aria-label", "Runs");
   twin.setAttribute("aria-label", "Twin");
+  asked.setAttribute("aria-label", "Ask for a comparison");
+  compare.setAttribute("aria-label", "Comparison");
   inspector.setAttribute("aria-label", "Chosen token");
-  const root = part("div", "genscope", heading, prompt, form, status, onward, twin, runs, screen);
+  const root = part("div", "genscope", heading, prompt, form, asked, status, onward, twin, runs, screen);
   followTheme(root, signal, () => session.refresh());
   hideStaticCopy(session.staticClass, signal);
 
@@ -125,6 +131,8 @@ export function mountScope(session, host, signal) {
     drawHeading(heading, session);
     drawPrompt(prompt, session, prefix);
     drawForm(form, session, prefix);
+    drawCompareForm(asked, session, prefix);
+    drawComparison(compare, session);
     drawStatus(status, session);
     drawRuns(runs, session);
     drawTwin(twin, session);

@@ -1,6 +1,7 @@
 // The pane of one sequence's tokens: draws what came, follows the end, and tells what a person does there. Spans are
-// made by spans.js, what stands beside them by drafts.js, segments.js and forkmark.js; which token is chosen is known by lanes.js.
+// made by spans.js, what stands beside them by drafts.js, segments.js, forkmark.js and comparemarks.js; which token is chosen is known by lanes.js.
 import { TokenRecord } from "../record.js";
+import { CompareMarks } from "./comparemarks.js";
 import { Drafts } from "./drafts.js";
 import { ForkMark } from "./forkmark.js";
 import { Segments } from "./segments.js";
@@ -29,6 +30,7 @@ export class TokensView {
   #jump = document.createElement("button");
   #drafts;
   #fork;
+  #compared;
   /** Of an environment's run. @type {Segments | null} */
   #segments = null;
   #life = new AbortController();
@@ -59,6 +61,7 @@ export class TokensView {
     this.spans = new TokenSpans(this.#text, new TokenRecord());
     this.#drafts = new Drafts(this.spans);
     this.#fork = new ForkMark(this.spans);
+    this.#compared = new CompareMarks(this.spans);
 
     const { signal } = this.#life;
     const options = { signal, passive: true };
@@ -99,6 +102,7 @@ export class TokensView {
       this.spans = new TokenSpans(this.#text, record, inEnvironment);
       this.#drafts = new Drafts(this.spans);
       this.#fork = new ForkMark(this.spans);
+      this.#compared = new CompareMarks(this.spans);
       this.#segments = inEnvironment ? new Segments(this.spans, row.lane ?? 0) : null;
       this.#marked = null;
       this.#weights = null;
@@ -113,6 +117,10 @@ export class TokensView {
     const drafted = row.track === 0 && this.#drafts.update(state.tables.rounds, complete);
     const grew = (this.#segments?.update(state.tables.segments, complete) ?? false) || drafted;
     this.#fork.update(row.lane === null ? null : state.branch);
+    if (row.lane !== null && row.lane > 0 && state.compared !== null) {
+      const { prompt_tokens } = state.lanes[row.lane];
+      this.#compared.update(this.#session.comparing.agreements(state)[row.lane], prompt_tokens);
+    }
     if (this.spans.n < record.n) {
       this.#session.refresh();
     } else if (state.over) {

@@ -40,6 +40,16 @@ def test_sums_are_what_the_layer_gives(rows, bias):
     assert not torch.equal(ours, torch.zeros_like(ours))
 
 
+def test_several_tokens_are_multiplied_as_ever() -> None:
+    holder = Holder(bias=True)
+    given = torch.randn(2, 9, 48)
+    expected = holder.linear(given)
+    as_sums(holder)
+    program = torch.export.export(holder.linear, (given,), dynamic_shapes=({1: torch.export.Dim.DYNAMIC},))
+    assert torch.equal(holder.linear(given), expected)
+    assert torch.allclose(program.module()(given[:, :5]), expected[:, :5], atol=1e-6)  # no length was taken as fixed
+
+
 def test_a_view_is_changed_and_its_model_is_not():
     model = tiny_model("llama", "sdpa")
     view = view_of(model)
